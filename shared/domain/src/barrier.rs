@@ -1,0 +1,102 @@
+//! When a plan's results are brought together: the barrier fires, summaries become due, the plan closes.
+
+use crate::dispatch::requeue_due;
+use crate::plan::SummaryKind;
+use crate::sets::row_changed_seq;
+use crate::task::TaskState;
+use crate::view::PlanView;
+
+/// First pause between a summary and its update, in milliseconds; doubles.
+const UPDATE_PAUSE_MS: i64 = 2_000;
+/// Longest pause, in milliseconds.
+const UPDATE_PAUSE_MS_MAX: i64 = 300_000;
+/// Most summaries of one plan; the last is kept for closing.
+pub const REVISIONS_MAX: u32 = 100;
+
+/// What convergence ought to append next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Convergence {
+    /// Nothing until an event changes it.
+    Nothing,
+    /// Nothing before this moment (epoch ms), unless an event changes it.
+    WaitUntil(i64),
+    /// `plan.deadline_reached`
+    DeadlineReached,
+    /// A summary of this kind.
+    Summarise(SummaryKind),
+    /// `plan.close_requested`, with the reason for people.
+    RequestClose(&'static str),
+    /// `plan.closed`
+    Close,
+}
+
+/// The next step for a plan at `now_ms`.
+pub fn next_step(view: &PlanView, now_ms: i64) -> Convergence {
+    let plan = &view.plan;
+    let (Some(deadline_ms), Some(expires_ms)) = (plan.deadline_ms(), plan.expires_ms()) else { return Convergence::Nothing };
+    if view.is_over() {
+        return Convergence::Nothing;
+    }
+    if plan.closed_seq.is_some() {
+        return Convergence::Summarise(SummaryKind::Final);
+    }
+    let all_final = view.all_final();
+    if plan.summary.is_none() {
+        if plan.deadline_seq.is_some() {
+            return Convergence::Summarise(SummaryKind::Partial);
+        }
+        // Convergence may have been away over the deadline: only what the log says had ended by then was complete.
+        let in_time = || now_ms < deadline_ms || view.tasks.iter().all(|t| t.final_ms < deadline_ms);
+        if all_final && !requeue_pending(view) && in_time() {
+            return Convergence::Summarise(SummaryKind::Complete);
+        }
+    }
+    if plan.deadline_seq.is_none() && plan.close.is_none() && now_ms >= deadline_ms {
+        return Convergence::DeadlineReached;
+    }
+    if plan.close.is_some() {
+        return if all_final && !requeue_pending(view) { Convergence::Close } else { Convergence::Nothing };
+    }
+    if all_final && !requeue_pending(view) {
+        if plan.cancelled_seq.is_some() {
+            return Convergence::RequestClose("the plan was cancelled");
+        }
+        if plan.cancel.is_none() && view.tasks.iter().all(|t| t.state != TaskState::Failed) {
+            return Convergence::RequestClose("every task has succeeded or was cancelled");
+        }
+    }
+    if now_ms >= expires_ms {
+        return Convergence::RequestClose("the plan expired");
+    }
+    let mut wake_ms = if plan.deadline_seq.is_none() { deadline_ms.min(expires_ms) } else { expires_ms };
+    if let Some(due_ms) = update_due_ms(view) {
+        if now_ms >= due_ms {
+            return Convergence::Summarise(SummaryKind::Update);
+        }
+        wake_ms = wake_ms.min(due_ms);
+    }
+    Convergence::WaitUntil(wake_ms)
+}
+
+/// Whether a requeue request still has a task to move.
+fn requeue_pending(view: &PlanView) -> bool {
+    !view.plan.requeues.is_empty() && view.not_succeeded.iter().any(|i| requeue_due(view, i).is_some())
+}
+
+/// When the next update is due, if any row has changed since the last summary.
+fn update_due_ms(view: &PlanView) -> Option<i64> {
+    let (last, _, at_ms) = view.plan.summary.as_ref()?;
+    let revision = last.this.revision;
+    if revision >= REVISIONS_MAX - 1 || !has_changes(view, last.this.as_of_seq) {
+        return None;
+    }
+    let pause_ms = UPDATE_PAUSE_MS << revision.saturating_sub(1).min(16);
+    Some(at_ms.saturating_add(pause_ms.min(UPDATE_PAUSE_MS_MAX)))
+}
+
+fn has_changes(view: &PlanView, since_seq: u64) -> bool {
+    view.last_seq > since_seq && view.tasks.iter().any(|t| row_changed_seq(&view.plan, t) > since_seq)
+}
+
+#[cfg(test)]
+mod tests;

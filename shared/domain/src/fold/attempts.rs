@@ -1,0 +1,88 @@
+//! The list of attempts: how one is added, found, marked and ended.
+
+use super::{Effect, Fold};
+use crate::ids::TerminalId;
+use crate::retry::ErrorClass;
+use crate::task::{ATTEMPTS_KEPT, Attempt, Outcome, TaskError};
+
+impl Fold<'_> {
+    /// A report that changes nothing, but may end an attempt that was superseded.
+    pub(super) fn absorb_end(&mut self, attempt: u32, outcome: Outcome, error: Option<&TaskError>) -> Effect {
+        let repeated = self.task.attempt_record(attempt).is_some_and(|a| a.outcome == Some(outcome));
+        // The live attempt only ends by a row of the table (it may be RUNNING and be said to be rejected).
+        if !self.is_live(attempt) {
+            let class = error.map(|e| self.plan.spec.retry.classify(&e.code));
+            self.end_attempt(attempt, outcome, error, class);
+        }
+        self.absorb(repeated)
+    }
+
+    pub(super) fn absorb(&self, repeated: bool) -> Effect {
+        match (repeated, self.task.state.is_final()) {
+            (true, _) => Effect::Duplicate,
+            (false, true) => Effect::Late,
+            (false, false) => Effect::Stale,
+        }
+    }
+
+    pub(super) fn is_live(&self, attempt: u32) -> bool {
+        attempt == self.task.attempt && self.task.state.is_live()
+    }
+
+    pub(super) fn belongs(&self, attempt: u32, by: &TerminalId) -> bool {
+        match self.task.attempt_record(attempt) {
+            Some(record) => record.terminal == *by,
+            None => self.target.as_str() == by.as_str(),
+        }
+    }
+
+    pub(super) fn record(&mut self, attempt: u32) -> Option<&mut Attempt> {
+        self.task.attempts.iter_mut().rev().find(|a| a.number == attempt)
+    }
+
+    pub(super) fn mark_stop(&mut self, attempt: u32) -> Effect {
+        match self.record(attempt) {
+            Some(record) if !record.stop_requested => {
+                record.stop_requested = true;
+                Effect::Applied
+            }
+            _ => Effect::Ignored,
+        }
+    }
+
+    pub(super) fn end_attempt(&mut self, attempt: u32, outcome: Outcome, error: Option<&TaskError>, class: Option<ErrorClass>) {
+        let time_ms = self.time_ms;
+        if let Some(record) = self.record(attempt).filter(|a| a.outcome.is_none()) {
+            record.outcome = Some(outcome);
+            record.ended_ms = Some(time_ms);
+            record.error = error.map(|e| Box::new(e.clone()));
+            record.class = class;
+        }
+    }
+
+    pub(super) fn push_attempt(&mut self, number: u32, terminal: TerminalId, journal: &str, superseded: bool) {
+        self.task.last_attempt = number;
+        if self.task.attempts.len() == 2 * ATTEMPTS_KEPT {
+            // The oldest after the first ones; one that is still open is kept before one that has ended, or nobody could end it.
+            let middle = self.task.attempts.iter().skip(ATTEMPTS_KEPT).position(|a| !a.is_open()).unwrap_or(0);
+            self.task.attempts.remove(ATTEMPTS_KEPT + middle);
+            self.task.attempts_dropped += 1;
+        }
+        self.task.attempts.push(Attempt {
+            number,
+            terminal,
+            journal: journal.into(),
+            dispatched_seq: self.seq,
+            dispatched_ms: self.time_ms,
+            started_ms: None,
+            progressed_ms: None,
+            ended_ms: None,
+            steps: Vec::new(),
+            outcome: None,
+            error: None,
+            class: None,
+            stop_requested: false,
+            superseded,
+        });
+    }
+}

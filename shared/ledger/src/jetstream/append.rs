@@ -1,0 +1,226 @@
+//! Appending events that stand alone: group commit, and an answer of its own for each.
+//!
+//! The server refuses a whole atomic batch for one bad member and does not say which. So a refused batch is halved, and
+//! small remains go one by one: only a single publish says what is wrong with an event. An unknown outcome is resolved by
+//! sending again with the same ids; "duplicate" counts only once the stored content has been compared.
+
+use std::ops::ControlFlow;
+
+use async_nats::jetstream::message::StreamMessage;
+use futures::{StreamExt, stream};
+
+use super::api::{ApiError, Failure, code, header, message_id};
+use super::known::{Known, Seen};
+use super::send::{Outgoing, PubAck};
+use super::{AppendMode, Budget, JetStreamLedger};
+use crate::intake::{self, BATCH_MESSAGES_MAX, Call};
+use crate::port::{Append, Appended, LedgerError};
+
+/// A refused batch of at most so many is not halved any further: that many pipelined publishes cost less.
+const SINGLES_MAX: usize = 32;
+
+impl JetStreamLedger {
+    /// `Log::append`.
+    pub(super) async fn append_events(&self, events: Vec<Append>) -> Result<Vec<Appended>, LedgerError> {
+        let budget = self.budget();
+        let mut call = Call::new(events, self.inner.client.max_payload());
+        loop {
+            let round = call.next_round();
+            if round.is_empty() {
+                break;
+            }
+            let unknown = self.answer_known(&mut call, round, budget).await?;
+            for group in intake::groups(&call.events, &unknown, BATCH_MESSAGES_MAX) {
+                self.store_group(&mut call, group, budget).await?;
+            }
+        }
+        call.finish().ok_or_else(|| LedgerError::Other("an event was left without an answer".into()))
+    }
+
+    /// Answers what was appended a moment ago; returns the rest.
+    pub(super) async fn answer_known(&self, call: &mut Call, round: Vec<usize>, budget: Budget) -> Result<Vec<usize>, LedgerError> {
+        let mut unknown = Vec::with_capacity(round.len());
+        for index in round {
+            let event = &call.events[index];
+            let answer = match self.known(|known| known.seen(&event.id, &event.payload)) {
+                None => None,
+                Some(Seen::Same(seq)) => Some(Appended::Duplicate { seq }),
+                Some(Seen::Other(seq)) => Some(self.compare_at(event, seq, budget).await?),
+            };
+            match answer {
+                Some(answer) => call.answer(index, answer),
+                None => unknown.push(index),
+            }
+        }
+        Ok(unknown)
+    }
+
+    async fn store_group(&self, call: &mut Call, group: Vec<usize>, budget: Budget) -> Result<(), LedgerError> {
+        let mut waiting = vec![group];
+        while let Some(mut chunk) = waiting.pop() {
+            let one_by_one = chunk.len() == 1 || self.inner.policy.append_mode == AppendMode::Pipelined;
+            let first_seq = if one_by_one { None } else { self.store_batch(&call.events, &chunk, budget).await? };
+            match first_seq {
+                Some(first_seq) => self.note_stored(call, &chunk, first_seq),
+                None if one_by_one || chunk.len() <= SINGLES_MAX => self.store_singly(call, &chunk, budget).await?,
+                None => {
+                    // The first half goes first: answers and sequences keep the caller's order.
+                    let second = chunk.split_off(chunk.len() / 2);
+                    waiting.push(second);
+                    waiting.push(chunk);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks events as stored one behind the other.
+    pub(super) fn note_stored(&self, call: &mut Call, chunk: &[usize], first_seq: u64) {
+        for (&index, seq) in chunk.iter().zip(first_seq..) {
+            self.known(|known| note(known, &call.events[index], seq));
+            call.answer(index, Appended::Stored { seq });
+        }
+    }
+
+    /// Tries an atomic batch until it is stored (sequence of its first) or refused (`None`).
+    async fn store_batch(&self, events: &[Append], chunk: &[usize], budget: Budget) -> Result<Option<u64>, LedgerError> {
+        let messages: Vec<Outgoing<'_>> = chunk.iter().map(|&index| Outgoing::from(&events[index])).collect();
+        let Some(last) = messages.last() else { return Ok(None) };
+        let mut tried: Vec<String> = Vec::new();
+        loop {
+            let batch_id = self.unique_name();
+            let failure = match self.send_batch(&batch_id, &messages).await {
+                Ok(ack) => return Ok(Some(first_seq(&ack, messages.len()))),
+                Err(failure) => failure,
+            };
+            match retry_or_refused(failure)? {
+                ControlFlow::Continue(reason) => {
+                    tried.push(batch_id);
+                    budget.pause(&reason).await?;
+                }
+                // Nothing of ours was left in doubt: the refusal is the truth.
+                ControlFlow::Break(_) if tried.is_empty() => return Ok(None),
+                ControlFlow::Break(_) => {
+                    let stored = self.leader_last(super::LOG, last.subject, budget).await?;
+                    return Ok(stored.and_then(|stored| start_of_batch(&stored, &tried, messages.len())));
+                }
+            }
+        }
+    }
+
+    async fn store_singly(&self, call: &mut Call, chunk: &[usize], budget: Budget) -> Result<(), LedgerError> {
+        let answers: Vec<_> = {
+            let events: Vec<&Append> = chunk.iter().map(|&index| &call.events[index]).collect();
+            stream::iter(events.into_iter().map(|event| self.store_single(event, budget)))
+                .buffered(self.inner.policy.in_flight_max.max(1))
+                .collect()
+                .await
+        };
+        for (&index, answer) in chunk.iter().zip(answers) {
+            call.answer(index, answer?);
+        }
+        Ok(())
+    }
+
+    async fn store_single(&self, event: &Append, budget: Budget) -> Result<Appended, LedgerError> {
+        let mut in_doubt = false;
+        loop {
+            let failure = match self.send_one(Outgoing::from(event)).await {
+                Ok(ack) if ack.duplicate => {
+                    let answer = self.compare_at(event, ack.seq, budget).await?;
+                    return Ok(if in_doubt { ours(answer) } else { answer });
+                }
+                Ok(ack) => {
+                    self.known(|known| note(known, event, ack.seq));
+                    return Ok(Appended::Stored { seq: ack.seq });
+                }
+                Err(failure) => failure,
+            };
+            match retry_or_refused(failure)? {
+                ControlFlow::Continue(reason) => {
+                    in_doubt = true;
+                    budget.pause(&reason).await?;
+                }
+                ControlFlow::Break(error) if error.is_conflict() => {
+                    let answer = self.explain_refusal(event, budget).await?;
+                    return Ok(if in_doubt { ours(answer) } else { answer });
+                }
+                ControlFlow::Break(error) => return single_refused(error),
+            }
+        }
+    }
+
+    /// What a refused event is: a repetition of a stored one, or in conflict with the log.
+    pub(super) async fn explain_refusal(&self, event: &Append, budget: Budget) -> Result<Appended, LedgerError> {
+        // Had it been stored, it would stand right behind what it expected.
+        let candidate = match &event.expect {
+            Some(expect) => self.leader_next(&expect.filter, expect.last_seq, budget).await?,
+            None => self.leader_last(super::LOG, &event.subject, budget).await?,
+        };
+        match candidate {
+            Some(stored) if message_id(&stored) == event.id => Ok(self.compare(event, &stored)),
+            _ => Ok(Appended::Conflict),
+        }
+    }
+
+    async fn compare_at(&self, event: &Append, seq: u64, budget: Budget) -> Result<Appended, LedgerError> {
+        match self.leader_seq(seq, budget).await? {
+            Some(stored) => Ok(self.compare(event, &stored)),
+            None => Err(LedgerError::Corrupt(format!("#{seq}, the original of {}, is not in the log", event.id))),
+        }
+    }
+
+    /// Tells a repetition from a conflicting use of its id.
+    pub(super) fn compare(&self, event: &Append, stored: &StreamMessage) -> Appended {
+        let seq = stored.sequence;
+        if message_id(stored) == event.id && intake::same_content(&event.payload, &stored.payload) {
+            self.known(|known| note(known, event, seq));
+            return Appended::Duplicate { seq };
+        }
+        tracing::warn!(id = event.id, seq, "ledger.conflicting: the id is stored with other content");
+        Appended::Conflicting { seq }
+    }
+}
+
+fn note(known: &mut Known, event: &Append, seq: u64) {
+    known.note(&event.id, seq, &event.payload);
+}
+
+fn first_seq(ack: &PubAck, members: usize) -> u64 {
+    (ack.seq + 1).saturating_sub(members as u64)
+}
+
+/// The sequence of the first of a batch, when `stored` is the last message of one of these batches.
+fn start_of_batch(stored: &StreamMessage, batch_ids: &[String], members: usize) -> Option<u64> {
+    let batch_id = header(&stored.headers, "Nats-Batch-Id");
+    let number = header(&stored.headers, "Nats-Batch-Sequence").parse::<usize>().ok()?;
+    let is_ours = number == members && batch_ids.iter().any(|tried| tried == batch_id);
+    is_ours.then(|| (stored.sequence + 1).saturating_sub(members as u64))
+}
+
+/// After a time without an answer, "duplicate" is this call's own event.
+fn ours(answer: Appended) -> Appended {
+    match answer {
+        Appended::Duplicate { seq } => Appended::Stored { seq },
+        other => other,
+    }
+}
+
+/// Whether to send again (with the reason), or what the server refused; everything else is an error.
+pub(super) fn retry_or_refused(failure: Failure) -> Result<ControlFlow<ApiError, String>, LedgerError> {
+    match failure {
+        Failure::Unknown(reason) => Ok(ControlFlow::Continue(reason)),
+        Failure::NotSent(reason) => Err(LedgerError::Other(reason)),
+        Failure::Refused(error) if error.is_not_now() => Ok(ControlFlow::Continue(error.text())),
+        Failure::Refused(error) if error.is_full() => Err(error.into_error()),
+        Failure::Refused(error) => Ok(ControlFlow::Break(error)),
+    }
+}
+
+/// The answer for a single event refused for a reason that is no conflict.
+fn single_refused(error: ApiError) -> Result<Appended, LedgerError> {
+    match error.err_code {
+        code::MESSAGE_TOO_LARGE | code::HEADER_TOO_LARGE => Ok(Appended::Refused { code: "TOO_LARGE", message: error.text() }),
+        _ => Err(error.into_error()),
+    }
+}

@@ -1,0 +1,156 @@
+//! The buckets: written by pipelined publishes, listed by an ordered reader.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use async_nats::{HeaderMap, StatusCode};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::api::{Failure, header};
+use super::append::retry_or_refused;
+use super::{Budget, JetStreamLedger};
+use crate::port::{BoxStream, Buckets, Entry, LedgerError};
+use crate::subject;
+
+const STATE: &str = "fanfold-state";
+const TERMINALS: &str = "fanfold-terminals";
+/// Key of the checkpoint in `fanfold-state`.
+const CHECKPOINT: &str = "checkpoint";
+/// Unanswered puts at a time. They wait for no sync of the disk, so many may be under way.
+const PUTS_IN_FLIGHT: usize = 2_048;
+
+type Records = BoxStream<Result<Entry, LedgerError>>;
+
+impl JetStreamLedger {
+    async fn put_records(&self, bucket: &str, records: Vec<(String, Bytes)>) -> Result<(), LedgerError> {
+        if let Some((key, _)) = records.iter().find(|(key, _)| !subject::is_publishable(key)) {
+            return Err(LedgerError::Other(format!("{key:?} is not a key")));
+        }
+        let budget = self.budget();
+        // Two writes of one key under way at once could overtake each other in a retry: only the last is sent.
+        let last: HashMap<String, Bytes> = records.into_iter().collect();
+        let put = |(key, value)| async move { self.put_record(bucket, key, value, budget).await };
+        stream::iter(last).map(put).buffer_unordered(PUTS_IN_FLIGHT).try_collect().await
+    }
+
+    async fn put_record(&self, bucket: &str, key: String, value: Bytes, budget: Budget) -> Result<(), LedgerError> {
+        loop {
+            let sent = self.publish_acked(kv_subject(bucket, &key), HeaderMap::new(), value.clone(), self.timeout(value.len()));
+            let Err(failure) = sent.await else { return Ok(()) };
+            match retry_or_refused(failure)? {
+                ControlFlow::Continue(reason) => budget.pause(&reason).await?,
+                ControlFlow::Break(error) => return Err(error.into_error()),
+            }
+        }
+    }
+
+    async fn get_record(&self, bucket: &str, key: &str) -> Result<Option<Entry>, LedgerError> {
+        if !subject::is_publishable(key) {
+            return Err(LedgerError::Other(format!("{key:?} is not a key")));
+        }
+        let budget = self.budget();
+        let timeout = Duration::from_millis(self.inner.policy.ack_timeout_ms);
+        loop {
+            // A direct get: any replica may answer. Good enough for a view.
+            let subject = format!("$JS.API.DIRECT.GET.KV_{bucket}.{}", kv_subject(bucket, key));
+            let reason = match self.ask(subject, None, Bytes::new(), timeout).await {
+                Ok(message) if message.status == Some(StatusCode::NOT_FOUND) => return Ok(None),
+                Ok(message) => {
+                    let headers = message.headers.unwrap_or_default();
+                    match header(&headers, "Nats-Sequence").parse() {
+                        Ok(_) if message.payload.is_empty() => return Ok(None),
+                        Ok(revision) => return Ok(Some(Entry { key: key.to_owned(), revision, value: message.payload })),
+                        Err(_) => format!("status {:?} to a direct get of {key}", message.status),
+                    }
+                }
+                Err(Failure::Unknown(reason)) => reason,
+                Err(Failure::Refused(error)) => error.text(),
+                Err(Failure::NotSent(reason)) => return Err(LedgerError::Other(reason)),
+            };
+            budget.pause(&reason).await?;
+        }
+    }
+
+    async fn list_records(&self, bucket: &'static str, filter: &str) -> Result<Records, LedgerError> {
+        if !subject::is_filter(filter) {
+            return Err(LedgerError::Other(format!("{filter:?} is not a filter")));
+        }
+        // The bucket keeps one message a key, so everything there is is the last of each key.
+        let messages = self.read_stream(&format!("KV_{bucket}"), vec![kv_subject(bucket, filter)], 1, u64::MAX).await?;
+        let prefix_len = kv_subject(bucket, "").len();
+        let entries = messages.try_filter_map(move |stored| async move {
+            let key = stored.subject.get(prefix_len..).unwrap_or_default().to_owned();
+            let entry = Entry { key, revision: stored.seq, value: stored.payload };
+            Ok(Some(entry).filter(|entry| !entry.value.is_empty()))
+        });
+        Ok(entries.boxed())
+    }
+}
+
+fn kv_subject(bucket: &str, key: &str) -> String {
+    format!("$KV.{bucket}.{key}")
+}
+
+#[async_trait]
+impl Buckets for JetStreamLedger {
+    async fn put_state(&self, records: Vec<(String, Bytes)>) -> Result<(), LedgerError> {
+        self.put_records(STATE, records).await
+    }
+
+    async fn get_state(&self, key: &str) -> Result<Option<Entry>, LedgerError> {
+        self.get_record(STATE, key).await
+    }
+
+    async fn list_state(&self, filter: &str) -> Result<Records, LedgerError> {
+        self.list_records(STATE, filter).await
+    }
+
+    async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
+        let budget = self.budget();
+        let mut in_doubt = false;
+        loop {
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Expected-Last-Subject-Sequence", expect.to_string());
+            let timeout = self.timeout(value.len());
+            let failure = match self.publish_acked(kv_subject(STATE, CHECKPOINT), headers, value.clone(), timeout).await {
+                Ok(ack) => return Ok(Some(ack.seq)),
+                Err(failure) => failure,
+            };
+            match retry_or_refused(failure)? {
+                ControlFlow::Continue(reason) => {
+                    in_doubt = true;
+                    budget.pause(&reason).await?;
+                }
+                ControlFlow::Break(error) if error.is_conflict() && !in_doubt => return Ok(None),
+                ControlFlow::Break(error) if error.is_conflict() => {
+                    // After a time without an answer, the write that stands there may be this one.
+                    let current = self.get_checkpoint().await?;
+                    return Ok(current.filter(|entry| entry.revision > expect && entry.value == value).map(|entry| entry.revision));
+                }
+                ControlFlow::Break(error) => return Err(error.into_error()),
+            }
+        }
+    }
+
+    async fn get_checkpoint(&self) -> Result<Option<Entry>, LedgerError> {
+        let stream = format!("KV_{STATE}");
+        let last = self.leader_last(&stream, &kv_subject(STATE, CHECKPOINT), self.budget()).await?;
+        let entry = |revision, value| Entry { key: CHECKPOINT.to_owned(), revision, value };
+        Ok(last.map(|message| entry(message.sequence, message.payload)).filter(|entry| !entry.value.is_empty()))
+    }
+
+    async fn put_terminals(&self, records: Vec<(String, Bytes)>) -> Result<(), LedgerError> {
+        self.put_records(TERMINALS, records).await
+    }
+
+    async fn get_terminal(&self, key: &str) -> Result<Option<Entry>, LedgerError> {
+        self.get_record(TERMINALS, key).await
+    }
+
+    async fn list_terminals(&self, filter: &str) -> Result<Records, LedgerError> {
+        self.list_records(TERMINALS, filter).await
+    }
+}

@@ -1,0 +1,138 @@
+//! Connecting: clear errors at the start, endless reconnecting afterwards.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::known::Known;
+use super::{Inner, JetStreamLedger, Policy, SERVER_NEEDED, jittered_ms};
+use crate::port::LedgerError;
+
+/// How to reach the server.
+#[derive(Debug, Clone)]
+pub struct ConnectOpts {
+    /// `nats://host:port`, several divided by commas.
+    pub url: String,
+    /// Path of a credentials file, if the server asks for one.
+    pub creds_file: Option<String>,
+    /// Name of this connection, shown by the server.
+    pub name: String,
+    /// Prefix of the inboxes, where the account's permissions ask for one of its own.
+    pub inbox_prefix: Option<String>,
+    /// How long the first connection may take, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// How hard the ledger tries.
+    pub policy: Policy,
+}
+
+impl ConnectOpts {
+    /// Options for a URL, everything else at its default.
+    pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            creds_file: None,
+            name: name.into(),
+            inbox_prefix: None,
+            connect_timeout_ms: 5_000,
+            policy: Policy::default(),
+        }
+    }
+}
+
+impl JetStreamLedger {
+    /// Connects, and refuses a server that is too old.
+    ///
+    /// # Errors
+    /// `Unavailable` when nothing answers at the URL, `Unauthorized` when the credentials are refused or unreadable,
+    /// `ServerTooOld`.
+    pub async fn connect(opts: ConnectOpts) -> Result<Self, LedgerError> {
+        let started = Instant::now();
+        let (count, connections) = watch::channel(1_u64);
+        let options = client_options(&opts, count)?;
+        let servers: Vec<&str> = opts.url.split(',').map(str::trim).collect();
+        let client = options.connect(servers).await.map_err(|error| connect_error(&opts, &error, started))?;
+        check_version(&client.server_info().version)?;
+        let policy = opts.policy;
+        let inner = Inner {
+            client,
+            connections,
+            known: Mutex::new(Known::new(policy.known_ids_max, Duration::from_millis(policy.known_ids_ms))),
+            policy,
+            nonce: format!("{:016x}", rand::random::<u64>()),
+            names: AtomicU64::new(1),
+            fence_numbers: AtomicU64::new(1),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The version the server says it has.
+    pub fn server_version(&self) -> String {
+        self.inner.client.server_info().version
+    }
+}
+
+fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<ConnectOptions, LedgerError> {
+    let seen = AtomicU64::new(0);
+    let mut options = ConnectOptions::new()
+        .name(&opts.name)
+        .connection_timeout(Duration::from_millis(opts.connect_timeout_ms))
+        // A frozen server or a dead line is noticed after three of these.
+        .ping_interval(Duration::from_secs(5))
+        .reconnect_delay_callback(|_| jittered_ms(25, 200))
+        .event_callback(move |event| {
+            note(&event, &seen, &count);
+            async {}
+        });
+    if let Some(prefix) = &opts.inbox_prefix {
+        options = options.custom_inbox_prefix(prefix);
+    }
+    if let Some(path) = &opts.creds_file {
+        let refused = |error: std::io::Error| LedgerError::Unauthorized(format!("{path}: {error}"));
+        let text = std::fs::read_to_string(path).map_err(refused)?;
+        options = options.credentials(&text).map_err(refused)?;
+    }
+    Ok(options)
+}
+
+fn note(event: &Event, seen: &AtomicU64, count: &watch::Sender<u64>) {
+    match event {
+        Event::Connected => {
+            let connections = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            tracing::info!(connections, "nats.connected");
+            count.send_if_modified(|current| std::mem::replace(current, connections) != connections);
+        }
+        Event::Disconnected => tracing::warn!("nats.disconnected"),
+        Event::Closed | Event::Draining | Event::LameDuckMode => tracing::info!(%event, "nats.event"),
+        // A denied publish or request looks like a time-out to its caller; here is the reason.
+        Event::ServerError(_) | Event::ClientError(_) | Event::SlowConsumer(_) => tracing::warn!(%event, "nats.error"),
+    }
+}
+
+fn connect_error(opts: &ConnectOpts, error: &async_nats::ConnectError, started: Instant) -> LedgerError {
+    match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            LedgerError::Unauthorized(format!("{} said {error}", opts.url))
+        }
+        _ => {
+            let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            LedgerError::Unavailable { waited_ms, reason: format!("no server at {}: {error}", opts.url) }
+        }
+    }
+}
+
+/// Whether a server of this version has what is needed.
+pub(super) fn check_version(found: &str) -> Result<(), LedgerError> {
+    let number = |version: &str| {
+        let mut parts = version.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    };
+    if number(found) < number(SERVER_NEEDED) {
+        return Err(LedgerError::ServerTooOld { found: found.to_owned(), needed: SERVER_NEEDED.to_owned() });
+    }
+    Ok(())
+}

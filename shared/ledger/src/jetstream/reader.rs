@@ -1,0 +1,247 @@
+//! An ordered reader of one stream: an ephemeral pull consumer in memory that acknowledges nothing.
+//!
+//! The reader knows its own position, so the consumer is disposable: whatever looks wrong - a gap in the consumer's own
+//! numbering, a missing heartbeat, a new connection, an odd status - the consumer is thrown away and another one starts
+//! at the next sequence. (The client's ordered consumers need 10 to 15 s for that after a server restart.)
+
+use std::time::Duration;
+
+use async_nats::{Message, StatusCode, Subscriber};
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::JetStreamLedger;
+use super::api::{Failure, header};
+use crate::port::Stored;
+
+/// Most messages handed out at once.
+pub(super) const BATCH_MAX: usize = 1_000;
+/// Messages asked for at a time; the next request goes out when half of them have come.
+const PULL_MESSAGES: usize = 4_000;
+/// Bytes asked for at a time: bounds what waits in memory.
+const PULL_BYTES: usize = 32 << 20;
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const PULL_EXPIRES: Duration = Duration::from_secs(30);
+/// The server removes a consumer nobody pulls from after this.
+const INACTIVE: Duration = Duration::from_secs(30);
+
+/// A message and how many more were waiting behind it for this reader.
+pub(super) struct Delivered {
+    pub(super) stored: Stored,
+    pub(super) pending: u64,
+}
+
+/// What a new consumer has before it.
+pub(super) struct Opened {
+    /// Messages waiting for it.
+    pub(super) pending: u64,
+    /// Whether it may run on a replica that lags behind the leader.
+    pub(super) clustered: bool,
+}
+
+pub(super) struct Reader {
+    ledger: JetStreamLedger,
+    stream: String,
+    filters: Vec<String>,
+    /// Next stream sequence to be delivered (or a later one).
+    pub(super) next: u64,
+    connections: watch::Receiver<u64>,
+    consumer: Option<Consumer>,
+}
+
+struct Consumer {
+    name: String,
+    inbox: String,
+    messages: Subscriber,
+    /// Messages asked for and not yet come.
+    outstanding: usize,
+    /// The consumer's own number of its last message.
+    delivered: u64,
+    /// No sign of life by then means it is lost.
+    alive_until: Instant,
+}
+
+impl Reader {
+    /// A reader that begins at sequence `from`; no filters means everything.
+    pub(super) fn new(ledger: &JetStreamLedger, stream: &str, filters: Vec<String>, from: u64) -> Self {
+        Self {
+            ledger: ledger.clone(),
+            stream: stream.to_owned(),
+            filters,
+            next: from.max(1),
+            connections: ledger.inner.connections.clone(),
+            consumer: None,
+        }
+    }
+
+    /// Makes a new consumer from the next sequence on; the old one is removed.
+    pub(super) async fn open(&mut self) -> Result<Opened, Failure> {
+        self.close().await;
+        self.connections.mark_unchanged();
+        let name = self.ledger.unique_name();
+        let inbox = self.ledger.inner.client.new_inbox();
+        let messages = self.ledger.inner.client.subscribe(inbox.clone()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let mut config = json!({
+            "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": self.next, "ack_policy": "none",
+            "max_deliver": 1, "replay_policy": "instant", "mem_storage": true, "num_replicas": 1,
+            "inactive_threshold": nanos(INACTIVE),
+        });
+        if !self.filters.is_empty() {
+            config["filter_subjects"] = json!(self.filters);
+        }
+        let request = json!({ "stream_name": self.stream, "config": config, "action": "create" });
+        let answer = self.ledger.api_once(&format!("CONSUMER.CREATE.{}.{name}", self.stream), &request).await?;
+        let info: Value = serde_json::from_slice(&answer).map_err(|error| Failure::Unknown(error.to_string()))?;
+        self.consumer =
+            Some(Consumer { name, inbox, messages, outstanding: 0, delivered: 0, alive_until: Instant::now() + HEARTBEAT * 2 });
+        Ok(Opened {
+            pending: info.get("num_pending").and_then(Value::as_u64).unwrap_or(0),
+            clustered: info.get("cluster").is_some_and(|cluster| !cluster.is_null()),
+        })
+    }
+
+    /// Removes the consumer; the server would do so itself, but later.
+    pub(super) async fn close(&mut self) {
+        if let Some(mut consumer) = self.consumer.take() {
+            let _ = consumer.messages.unsubscribe().await;
+            let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", self.stream, consumer.name);
+            // Nobody waits for the answer; while disconnected there is nothing to be removed.
+            let _ = self.ledger.inner.client.publish(subject, Bytes::new()).now_or_never();
+        }
+    }
+
+    /// The messages that are there, at least one, at most [`BATCH_MAX`]; or why the consumer is lost.
+    pub(super) async fn batch(&mut self) -> Result<Vec<Delivered>, String> {
+        let Some(consumer) = self.consumer.as_mut() else {
+            return Err("no consumer".into());
+        };
+        let mut batch = Vec::new();
+        loop {
+            if consumer.outstanding <= PULL_MESSAGES / 2 {
+                pull(&self.ledger, &self.stream, consumer).await?;
+            }
+            let message = tokio::select! {
+                biased;
+                _ = self.connections.changed() => return Err("reconnected".into()),
+                message = tokio::time::timeout_at(consumer.alive_until, consumer.messages.next()) => message,
+            };
+            let message = message.map_err(|_| "no heartbeat")?.ok_or("the subscription ended")?;
+            consumer.alive_until = Instant::now() + HEARTBEAT * 2;
+            consumer.take(message, &mut self.next, &mut batch)?;
+            while batch.len() < BATCH_MAX {
+                match consumer.messages.next().now_or_never().flatten() {
+                    Some(message) => consumer.take(message, &mut self.next, &mut batch)?,
+                    None => break,
+                }
+            }
+            if !batch.is_empty() {
+                return Ok(batch);
+            }
+        }
+    }
+}
+
+async fn pull(ledger: &JetStreamLedger, stream: &str, consumer: &mut Consumer) -> Result<(), String> {
+    let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", consumer.name);
+    let (expires, heartbeat) = (PULL_EXPIRES.as_nanos(), HEARTBEAT.as_nanos());
+    let request = format!(
+        r#"{{"batch":{PULL_MESSAGES},"max_bytes":{PULL_BYTES},"expires":{expires},"idle_heartbeat":{heartbeat}}}"#
+    );
+    let sent = ledger.inner.client.publish_with_reply(subject, consumer.inbox.clone(), Bytes::from(request));
+    // Publishing waits when the connection is gone and its buffer full; the consumer is lost then anyway.
+    match tokio::time::timeout(HEARTBEAT, sent).await {
+        Ok(Ok(())) => consumer.outstanding += PULL_MESSAGES,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err("the connection takes nothing".into()),
+    }
+    Ok(())
+}
+
+impl Consumer {
+    /// Takes one message of the inbox: a delivery, or a status about a pull request.
+    fn take(&mut self, message: Message, next: &mut u64, batch: &mut Vec<Delivered>) -> Result<(), String> {
+        let Some(position) = message.reply.as_deref().and_then(Position::parse).filter(|_| message.status.is_none()) else {
+            return self.take_status(&message);
+        };
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if position.consumer_seq != self.delivered + 1 || position.stream_seq < *next {
+            return Err(format!("delivery {} came after {}", position.consumer_seq, self.delivered));
+        }
+        self.delivered = position.consumer_seq;
+        *next = position.stream_seq + 1;
+        let id = message.headers.as_ref().map_or("", |headers| header(headers, "Nats-Msg-Id")).to_owned();
+        let stored = Stored {
+            seq: position.stream_seq,
+            time_ms: position.time_ms,
+            subject: message.subject.into_string(),
+            id,
+            payload: message.payload,
+        };
+        batch.push(Delivered { stored, pending: position.pending });
+        Ok(())
+    }
+
+    fn take_status(&mut self, message: &Message) -> Result<(), String> {
+        let number = |name: &str| message.headers.as_ref().and_then(|headers| header(headers, name).parse::<u64>().ok());
+        match (message.status, number("Nats-Pending-Messages")) {
+            (Some(StatusCode::IDLE_HEARTBEAT), _) => match number("Nats-Last-Consumer") {
+                Some(last) if last != self.delivered => Err(format!("{last} were delivered, {} came", self.delivered)),
+                _ => Ok(()),
+            },
+            // A pull request ended (expired, or its bytes are used up) with so many of its messages not delivered.
+            (Some(_), Some(undelivered)) => {
+                self.outstanding = self.outstanding.saturating_sub(usize::try_from(undelivered).unwrap_or(usize::MAX));
+                Ok(())
+            }
+            (status, None) => Err(format!("status {status:?} {}", message.description.as_deref().unwrap_or(""))),
+            (None, Some(_)) => Ok(()),
+        }
+    }
+}
+
+/// What the reply subject of a delivery says.
+#[derive(Debug, PartialEq, Eq)]
+struct Position {
+    stream_seq: u64,
+    consumer_seq: u64,
+    time_ms: i64,
+    pending: u64,
+}
+
+impl Position {
+    /// `$JS.ACK.<stream>.<consumer>.<tries>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>`, in its newer form with
+    /// domain and account hash after `ACK`.
+    fn parse(reply: &str) -> Option<Self> {
+        let tokens: Vec<&str> = reply.split('.').collect();
+        let numbers = match tokens.as_slice() {
+            ["$JS", "ACK", _, _, _, numbers @ ..] if tokens.len() == 9 => numbers,
+            ["$JS", "ACK", _, _, _, _, _, numbers @ ..] if tokens.len() >= 11 => numbers,
+            _ => return None,
+        };
+        let [stream_seq, consumer_seq, nanos, pending, ..] = numbers else { return None };
+        Some(Self {
+            stream_seq: stream_seq.parse().ok()?,
+            consumer_seq: consumer_seq.parse().ok()?,
+            time_ms: nanos.parse::<i64>().ok()? / 1_000_000,
+            pending: pending.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_the_reply_subject_are_understood() {
+        let wanted = Some(Position { stream_seq: 7, consumer_seq: 3, time_ms: 1_700_000_000_123, pending: 9 });
+        assert_eq!(Position::parse("$JS.ACK.S.C.1.7.3.1700000000123456789.9"), wanted);
+        assert_eq!(Position::parse("$JS.ACK._.HASH.S.C.1.7.3.1700000000123456789.9.tok"), wanted);
+        assert_eq!(Position::parse("_INBOX.x"), None);
+        assert_eq!(Position::parse("$JS.ACK.S.C.1.x.3.1.9"), None);
+    }
+}

@@ -1,0 +1,16 @@
+//! The ledger: the one place that knows where the truth is kept.
+//!
+//! [`port`] says what services may ask; [`memory`] and [`jetstream`] answer it; [`conformance`] is the one suite both pass.
+//!
+//! What is deliberately absent: no business rule is decided here, no event is folded outside the open-plans component,
+//! and no name of async-nats appears in the port.
+
+pub mod conformance;
+pub mod jetstream;
+pub mod memory;
+pub mod port;
+// `pub mod open;` belongs here once the open-plans component is written.
+pub mod subject;
+
+mod fence;
+mod intake;
