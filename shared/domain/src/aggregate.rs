@@ -233,10 +233,7 @@ mod tests {
         assert_eq!(value(AggregateOp::Percentile, "/n", None, Some(30.0)), "4");
         assert_eq!(value(AggregateOp::CountBy, "/v", None, None), r#"{"1.2":2,"1.3":1}"#);
         assert_eq!(value(AggregateOp::Distinct, "/v", None, None), r#"["1.2","1.3"]"#);
-        assert_eq!(
-            value(AggregateOp::TopK, "/n", Some(2), None),
-            r#"[{"target":"S2","value":10},{"target":"S3","value":10}]"#
-        );
+        assert_eq!(value(AggregateOp::TopK, "/n", Some(2), None), r#"[{"target":"S2","value":10},{"target":"S3","value":10}]"#);
         assert_eq!(run(AggregateOp::Sum, "/n", None, None).results, 3);
         assert_eq!(value(AggregateOp::Avg, "/none", None, None), "null");
     }

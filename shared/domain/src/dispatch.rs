@@ -32,6 +32,8 @@ pub struct Hq {
 pub struct Presence {
     /// Last beat or sync, epoch ms; `None`: never seen.
     pub last_seen_ms: Option<i64>,
+    /// It said goodbye since: offline at once.
+    pub gone: bool,
     /// Its heartbeat interval, in milliseconds; 0: unknown.
     pub beat_ms: i64,
     /// It may be given work: one boot is known to beat, and no other.
@@ -60,9 +62,9 @@ impl Presence {
         self.interval_ms(hq).saturating_mul(BEATS_MISSING_OFFLINE)
     }
 
-    /// Whether it was heard of within three intervals.
+    /// Whether it was heard of within three intervals, and hasn't said goodbye.
     pub fn is_online(&self, hq: &Hq) -> bool {
-        self.last_seen_ms.is_some_and(|seen| hq.now_ms.saturating_sub(seen) < self.silence_ms(hq))
+        !self.gone && self.last_seen_ms.is_some_and(|seen| hq.now_ms.saturating_sub(seen) < self.silence_ms(hq))
     }
 }
 
@@ -206,7 +208,7 @@ fn pending(plan: &Plan, task: &Task, presence: &Presence, hq: &Hq) -> Step {
         }
         // Unknown is not offline: nothing is said before three intervals of listening.
         let judge_ms = hq.started_ms.max(hq.connected_ms).saturating_add(presence.silence_ms(hq));
-        return if hq.now_ms < judge_ms {
+        return if hq.now_ms < judge_ms && !presence.gone {
             Step::WaitUntil(judge_ms)
         } else {
             Step::Decide(TaskEvent::Deferred { last_seen_ms: presence.last_seen_ms })

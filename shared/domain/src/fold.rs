@@ -9,9 +9,7 @@ use crate::ids::{StageId, TargetId, TaskId, TerminalId};
 use crate::plan::Plan;
 use crate::retry::ErrorClass;
 use crate::sets::{TaskSet, base_set};
-use crate::task::{
-    Attempt, FailReason, Outcome, PendingSince, ResultJson, STEPS_MAX, Step, Task, TaskError, TaskState, Waiting,
-};
+use crate::task::{Attempt, FailReason, Outcome, PendingSince, ResultJson, STEPS_MAX, Step, Task, TaskError, TaskState, Waiting};
 
 /// Code of a result that breaks its schema.
 pub const SCHEMA_INVALID: &str = "SCHEMA_INVALID";
@@ -365,7 +363,8 @@ impl Fold<'_> {
             self.finish(TaskState::Cancelled);
             return Effect::Applied;
         }
-        let wait_ms = NO_TRY_WAIT_MS.checked_shl(self.task.no_try_ends.min(16)).unwrap_or(NO_TRY_WAIT_MS_MAX).min(NO_TRY_WAIT_MS_MAX);
+        let wait_ms =
+            NO_TRY_WAIT_MS.checked_shl(self.task.no_try_ends.min(16)).unwrap_or(NO_TRY_WAIT_MS_MAX).min(NO_TRY_WAIT_MS_MAX);
         self.task.no_try_ends += 1;
         self.task.state = TaskState::Pending;
         self.task.pending_since =

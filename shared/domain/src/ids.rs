@@ -29,7 +29,9 @@ fn check(text: &str, what: &'static str) -> Result<(), IdError> {
         [] => "it is empty",
         bytes if bytes.len() > ID_BYTES_MAX => "it is longer than 64 characters",
         [first, ..] if !first.is_ascii_alphanumeric() => "it does not begin with a letter or digit",
-        bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'-') => "it has a character outside the set",
+        bytes if !bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'-') => {
+            "it has a character outside the set"
+        }
         _ => return Ok(()),
     };
     Err(IdError { shown: text.chars().take(80).collect(), what, reason })

@@ -18,6 +18,9 @@ pub mod retry;
 pub mod sets;
 pub mod summary;
 pub mod task;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 pub mod view;
 
 use std::sync::Arc;

@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn business_wins_and_unlisted_is_transient() {
-        let policy = RetryPolicy { transient: vec!["HTTP_*".into()], business: vec!["HTTP_404".into()], ..RetryPolicy::default() };
+        let policy =
+            RetryPolicy { transient: vec!["HTTP_*".into()], business: vec!["HTTP_404".into()], ..RetryPolicy::default() };
         assert_eq!(policy.classify("HTTP_404"), ErrorClass::Business);
         assert_eq!(policy.classify("HTTP_500"), ErrorClass::Transient);
         assert_eq!(policy.classify("WHATEVER"), ErrorClass::Transient);

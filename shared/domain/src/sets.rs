@@ -143,3 +143,6 @@ pub fn row_changed_seq(plan: &Plan, task: &Task) -> u64 {
         _ => task.row_seq,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,7 +184,9 @@ impl<'v> Summary<'v> {
 
     fn check(&self, sealed: u32) -> Result<(), SummaryError> {
         let sum = self.counts.total();
-        if sum != u64::from(sealed) || self.rows.len() as u64 != u64::from(sealed) {
+        let mut recount = SetCounts::default();
+        self.rows.iter().for_each(|row| recount.count(row.set));
+        if sum != u64::from(sealed) || self.rows.len() as u64 != u64::from(sealed) || recount != self.counts {
             return Err(SummaryError::DoesNotAddUp { sum, sealed, rows: self.rows.len() });
         }
         Ok(())
@@ -235,7 +237,9 @@ fn row<'v>(plan: &Plan, target: &'v str, task: &'v Task) -> Row<'v> {
 pub fn next(plan: &Plan, task: &Task) -> Option<NextStep> {
     match task.state {
         TaskState::Succeeded | TaskState::Cancelled => None,
-        TaskState::Failed if plan.closed_seq.is_some() || plan.close.is_some() || plan.cancel.is_some() => Some(NextStep::FollowUp),
+        TaskState::Failed if plan.closed_seq.is_some() || plan.close.is_some() || plan.cancel.is_some() => {
+            Some(NextStep::FollowUp)
+        }
         TaskState::Failed => Some(NextStep::MayRequeue),
         TaskState::Dispatched | TaskState::Running if task.cancelling => Some(NextStep::AwaitStop),
         TaskState::Dispatched | TaskState::Running => Some(NextStep::AwaitReport),
@@ -244,3 +248,6 @@ pub fn next(plan: &Plan, task: &Task) -> Option<NextStep> {
         TaskState::Pending => Some(NextStep::WhenItsTurn),
     }
 }
+
+#[cfg(test)]
+mod tests;

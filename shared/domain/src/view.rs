@@ -113,3 +113,6 @@ impl PlanView {
         self.plan.final_seq.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,11 +18,6 @@ const HEADER_ROOM_BYTES: usize = 1_024;
 /// Longest id: it travels as a header.
 const ID_BYTES_MAX: usize = 512;
 
-/// Whether two payloads say the same.
-pub(crate) fn same_content(one: &[u8], other: &[u8]) -> bool {
-    one == other
-}
-
 /// The refusal of an event no log could take, if it is one.
 pub(crate) fn refusal(event: &Append, max_payload: usize) -> Option<Appended> {
     let size = event.payload.len() + HEADER_ROOM_BYTES.min(max_payload / 8);
@@ -79,10 +74,6 @@ impl Call {
         if let Some(slot) = self.answers.get_mut(index) {
             *slot = Some(answer);
         }
-    }
-
-    pub(crate) fn is_answered(&self, index: usize) -> bool {
-        self.answers.get(index).is_none_or(Option::is_some)
     }
 
     /// The unanswered events to be dealt with next: no two have the same id. A repetition of an answered event is

@@ -9,7 +9,8 @@ pub mod conformance;
 pub mod jetstream;
 pub mod memory;
 pub mod port;
-// `pub mod open;` belongs here once the open-plans component is written.
+pub mod lead;
+pub mod open;
 pub mod subject;
 
 mod fence;

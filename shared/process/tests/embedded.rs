@@ -231,5 +231,6 @@ async fn three_members_make_a_cluster() {
         answers(&server.url());
         let jsz = monitor(&server.monitor_url(), "/jsz");
         assert!(jsz.contains("\"cluster_size\": 3"), "{jsz}");
+        assert!(jsz.contains("\"leader\": \"n"), "{jsz}");
     }
 }

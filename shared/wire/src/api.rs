@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::record::{PlanRecord, TaskRecord, TerminalRecord};
-use crate::schema::Violation;
+use crate::schema::{ERRORS_MAX, Violation};
 
 /// One thing wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,21 +26,23 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Puts one together; the value is cut to 120 characters.
+    /// Puts one together; the value is cut to 120 characters, the path (it may hold a made-up name of any length) to 200.
     pub fn new(code: &str, path: &str, value: &str, message: &str) -> Self {
-        Self { code: code.to_owned(), path: path.to_owned(), value: value.chars().take(120).collect(), message: message.to_owned() }
+        let cut = |text: &str, characters: usize| text.chars().take(characters).collect();
+        Self { code: code.to_owned(), path: cut(path, 200), value: cut(value, 120), message: message.to_owned() }
     }
 
     /// The problems a schema violation stands for.
     pub fn of_violation(violation: &Violation) -> Vec<Self> {
         if !violation.unknown.is_empty() {
             let one = |name: &String| Self::new("UNKNOWN_FIELD", &format!("{}/{name}", violation.path), name, "no such field; check its spelling");
-            return violation.unknown.iter().map(one).collect();
+            return violation.unknown.iter().take(ERRORS_MAX).map(one).collect();
         }
         if let Some(missing) = &violation.missing {
             return vec![Self::new("MISSING_FIELD", &format!("{}/{missing}", violation.path), missing, "this field must be there")];
         }
-        vec![Self::new("INVALID_PLAN", &violation.path, "", &violation.message)]
+        let code = if violation.out_of_range { "LIMIT_OUT_OF_RANGE" } else { "INVALID_PLAN" };
+        vec![Self::new(code, &violation.path, "", &violation.message)]
     }
 }
 
@@ -178,6 +180,28 @@ pub struct PlanList {
 pub struct TaskRequest {
     /// The task.
     pub task_id: TaskId,
+}
+
+/// One event of a task, as the log holds it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEvent {
+    /// Sequence in the log.
+    pub seq: u64,
+    /// Log time, epoch ms.
+    pub time_ms: i64,
+    /// Subject it is stored under: who wrote it, and about which terminal.
+    pub subject: String,
+    /// The CloudEvent, as stored.
+    pub event: Box<RawValue>,
+}
+
+/// Answer to `task.history`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryAnswer {
+    /// Everything that happened to the task, in the log's order.
+    pub events: Vec<HistoryEvent>,
 }
 
 /// `task.list`

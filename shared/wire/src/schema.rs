@@ -29,6 +29,8 @@ pub struct Violation {
     pub unknown: Vec<String>,
     /// A member that is missing.
     pub missing: Option<String>,
+    /// A number, text or list is smaller or larger than allowed.
+    pub out_of_range: bool,
 }
 
 impl std::fmt::Display for Violation {
@@ -59,9 +61,20 @@ impl Schema {
                 ValidationErrorKind::Required { property } => (Vec::new(), property.as_str().map(str::to_owned)),
                 _ => (Vec::new(), None),
             };
+            let out_of_range = matches!(
+                error.kind(),
+                ValidationErrorKind::Minimum { .. }
+                    | ValidationErrorKind::Maximum { .. }
+                    | ValidationErrorKind::ExclusiveMinimum { .. }
+                    | ValidationErrorKind::ExclusiveMaximum { .. }
+                    | ValidationErrorKind::MinLength { .. }
+                    | ValidationErrorKind::MaxLength { .. }
+                    | ValidationErrorKind::MinItems { .. }
+                    | ValidationErrorKind::MaxItems { .. }
+            );
             // A value that came from outside may be a megabyte; what is shown of it is not.
             let message: String = error.to_string().chars().take(300).collect();
-            Violation { path: error.instance_path().to_string(), message, unknown, missing }
+            Violation { path: error.instance_path().to_string(), message, unknown, missing, out_of_range }
         };
         self.validator.iter_errors(value).take(ERRORS_MAX).map(violation).collect()
     }

@@ -61,6 +61,11 @@ pub fn lead(role: &str) -> String {
     format!("ff.lead.{role}")
 }
 
+/// `ff.who.<role>`: the leader answers here; nobody answering means nobody leads.
+pub fn who(role: &str) -> String {
+    format!("ff.who.{role}")
+}
+
 /// What a terminal subscribes to.
 pub fn commands(terminal: &TerminalId) -> String {
     format!("ff.cmd.{terminal}.>")

@@ -64,7 +64,10 @@ impl Fold<'_> {
         self.task.last_attempt = number;
         if self.task.attempts.len() == 2 * ATTEMPTS_KEPT {
             // The oldest after the first ones; one that is still open is kept before one that has ended, or nobody could end it.
-            let middle = self.task.attempts.iter().skip(ATTEMPTS_KEPT).position(|a| !a.is_open()).unwrap_or(0);
+            let middle = self.task.attempts.iter().skip(ATTEMPTS_KEPT).position(|a| !a.is_open());
+            // All open (only a confused writer gets there): never the live one.
+            let live_first = self.task.attempts.get(ATTEMPTS_KEPT).is_some_and(|a| a.number == self.task.attempt);
+            let middle = middle.unwrap_or(usize::from(live_first));
             self.task.attempts.remove(ATTEMPTS_KEPT + middle);
             self.task.attempts_dropped += 1;
         }

@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 
 use async_nats::jetstream::message::StreamMessage;
+use fanfold_wire::event::same_content;
 use futures::{StreamExt, stream};
 
 use super::api::{ApiError, Failure, code, header, message_id};
@@ -19,6 +20,12 @@ use crate::port::{Append, Appended, LedgerError};
 /// A refused batch of at most so many is not halved any further: that many pipelined publishes cost less.
 const SINGLES_MAX: usize = 32;
 
+/// Batches on their way at once: while one is committed the next one is sent.
+const BATCHES_IN_FLIGHT: usize = 4;
+
+/// Answers by the index of their event.
+pub(super) type Answers = Vec<(usize, Appended)>;
+
 impl JetStreamLedger {
     /// `Log::append`.
     pub(super) async fn append_events(&self, events: Vec<Append>) -> Result<Vec<Appended>, LedgerError> {
@@ -30,8 +37,14 @@ impl JetStreamLedger {
                 break;
             }
             let unknown = self.answer_known(&mut call, round, budget).await?;
-            for group in intake::groups(&call.events, &unknown, BATCH_MESSAGES_MAX) {
-                self.store_group(&mut call, group, budget).await?;
+            let groups = intake::groups(&call.events, &unknown, BATCH_MESSAGES_MAX);
+            // Events without expectations do not depend on each other: the next batch is on its way while one is committed.
+            let free = self.inner.policy.append_mode == AppendMode::Durable
+                && unknown.iter().all(|&index| call.events[index].expect.is_none());
+            let stores: Vec<_> = groups.into_iter().map(|group| self.store_group(&call.events, group, budget)).collect();
+            let answers: Vec<_> = stream::iter(stores).buffered(if free { BATCHES_IN_FLIGHT } else { 1 }).collect().await;
+            for answers in answers {
+                answers?.into_iter().for_each(|(index, answer)| call.answer(index, answer));
             }
         }
         call.finish().ok_or_else(|| LedgerError::Other("an event was left without an answer".into()))
@@ -55,14 +68,17 @@ impl JetStreamLedger {
         Ok(unknown)
     }
 
-    async fn store_group(&self, call: &mut Call, group: Vec<usize>, budget: Budget) -> Result<(), LedgerError> {
+    async fn store_group(&self, events: &[Append], group: Vec<usize>, budget: Budget) -> Result<Answers, LedgerError> {
+        let mut answers = Answers::with_capacity(group.len());
         let mut waiting = vec![group];
         while let Some(mut chunk) = waiting.pop() {
             let one_by_one = chunk.len() == 1 || self.inner.policy.append_mode == AppendMode::Pipelined;
-            let first_seq = if one_by_one { None } else { self.store_batch(&call.events, &chunk, budget).await? };
+            let first_seq = if one_by_one { None } else { self.store_batch(events, &chunk, budget).await? };
             match first_seq {
-                Some(first_seq) => self.note_stored(call, &chunk, first_seq),
-                None if one_by_one || chunk.len() <= SINGLES_MAX => self.store_singly(call, &chunk, budget).await?,
+                Some(first_seq) => answers.extend(self.note_stored(events, &chunk, first_seq)),
+                None if one_by_one || chunk.len() <= SINGLES_MAX => {
+                    answers.extend(self.store_singly(events, &chunk, budget).await?);
+                }
                 None => {
                     // The first half goes first: answers and sequences keep the caller's order.
                     let second = chunk.split_off(chunk.len() / 2);
@@ -71,15 +87,16 @@ impl JetStreamLedger {
                 }
             }
         }
-        Ok(())
+        Ok(answers)
     }
 
-    /// Marks events as stored one behind the other.
-    pub(super) fn note_stored(&self, call: &mut Call, chunk: &[usize], first_seq: u64) {
-        for (&index, seq) in chunk.iter().zip(first_seq..) {
-            self.known(|known| note(known, &call.events[index], seq));
-            call.answer(index, Appended::Stored { seq });
-        }
+    /// The answers for events stored one behind the other.
+    pub(super) fn note_stored(&self, events: &[Append], chunk: &[usize], first_seq: u64) -> Answers {
+        let stored = |(&index, seq): (&usize, u64)| {
+            self.known(|known| note(known, &events[index], seq));
+            (index, Appended::Stored { seq })
+        };
+        chunk.iter().zip(first_seq..).map(stored).collect()
     }
 
     /// Tries an atomic batch until it is stored (sequence of its first) or refused (`None`).
@@ -108,18 +125,12 @@ impl JetStreamLedger {
         }
     }
 
-    async fn store_singly(&self, call: &mut Call, chunk: &[usize], budget: Budget) -> Result<(), LedgerError> {
-        let answers: Vec<_> = {
-            let events: Vec<&Append> = chunk.iter().map(|&index| &call.events[index]).collect();
-            stream::iter(events.into_iter().map(|event| self.store_single(event, budget)))
-                .buffered(self.inner.policy.in_flight_max.max(1))
-                .collect()
-                .await
-        };
-        for (&index, answer) in chunk.iter().zip(answers) {
-            call.answer(index, answer?);
-        }
-        Ok(())
+    async fn store_singly(&self, events: &[Append], chunk: &[usize], budget: Budget) -> Result<Answers, LedgerError> {
+        // Unconstrained, so that each is handed to the connection at its first poll: they go out in order.
+        let send = |&index: &usize| tokio::task::unconstrained(self.store_single(&events[index], budget));
+        let sends: Vec<_> = chunk.iter().map(send).collect();
+        let answers: Vec<_> = stream::iter(sends).buffered(self.inner.policy.in_flight_max.max(1)).collect().await;
+        chunk.iter().zip(answers).map(|(&index, answer)| Ok((index, answer?))).collect()
     }
 
     async fn store_single(&self, event: &Append, budget: Budget) -> Result<Appended, LedgerError> {
@@ -173,7 +184,7 @@ impl JetStreamLedger {
     /// Tells a repetition from a conflicting use of its id.
     pub(super) fn compare(&self, event: &Append, stored: &StreamMessage) -> Appended {
         let seq = stored.sequence;
-        if message_id(stored) == event.id && intake::same_content(&event.payload, &stored.payload) {
+        if message_id(stored) == event.id && same_content(&event.payload, &stored.payload) {
             self.known(|known| note(known, event, seq));
             return Appended::Duplicate { seq };
         }

@@ -70,15 +70,8 @@ impl JetStreamLedger {
             _ => return Ok(Appended::Conflict),
         };
         // The members of a stored batch stand one behind the other.
-        let compare = |(event, seq)| async move {
-            Ok(match self.leader_seq(seq, budget).await? {
-                Some(stored) if message_id(&stored) == event.id => self.compare(event, &stored),
-                _ => Appended::Conflict,
-            })
-        };
-        let pairs: Vec<(&Append, u64)> = events.iter().zip(first_seq..).collect();
-        let answers: Vec<Result<Appended, LedgerError>> =
-            stream::iter(pairs.into_iter().map(compare)).buffered(READS_IN_FLIGHT).collect().await;
+        let reads: Vec<_> = events.iter().zip(first_seq..).map(|(event, seq)| self.compare_member(event, seq, budget)).collect();
+        let answers: Vec<Result<Appended, LedgerError>> = stream::iter(reads).buffered(READS_IN_FLIGHT).collect().await;
         let mut last = Appended::Conflict;
         for answer in answers {
             last = answer?;
@@ -87,5 +80,12 @@ impl JetStreamLedger {
             }
         }
         Ok(last)
+    }
+
+    async fn compare_member(&self, event: &Append, seq: u64, budget: Budget) -> Result<Appended, LedgerError> {
+        Ok(match self.leader_seq(seq, budget).await? {
+            Some(stored) if message_id(&stored) == event.id => self.compare(event, &stored),
+            _ => Appended::Conflict,
+        })
     }
 }

@@ -32,8 +32,8 @@ impl JetStreamLedger {
         let budget = self.budget();
         // Two writes of one key under way at once could overtake each other in a retry: only the last is sent.
         let last: HashMap<String, Bytes> = records.into_iter().collect();
-        let put = |(key, value)| async move { self.put_record(bucket, key, value, budget).await };
-        stream::iter(last).map(put).buffer_unordered(PUTS_IN_FLIGHT).try_collect().await
+        let puts: Vec<_> = last.into_iter().map(|(key, value)| self.put_record(bucket, key, value, budget)).collect();
+        stream::iter(puts).buffer_unordered(PUTS_IN_FLIGHT).try_collect().await
     }
 
     async fn put_record(&self, bucket: &str, key: String, value: Bytes, budget: Budget) -> Result<(), LedgerError> {

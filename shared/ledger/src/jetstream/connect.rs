@@ -62,6 +62,7 @@ impl JetStreamLedger {
             client,
             connections,
             known: Mutex::new(Known::new(policy.known_ids_max, Duration::from_millis(policy.known_ids_ms))),
+            sending: tokio::sync::Mutex::new(()),
             policy,
             nonce: format!("{:016x}", rand::random::<u64>()),
             names: AtomicU64::new(1),

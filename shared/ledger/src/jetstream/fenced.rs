@@ -81,7 +81,10 @@ impl JetStreamLedger {
         let mut waiting = vec![group];
         while let Some(mut chunk) = waiting.pop() {
             match self.store_behind(fence, &call.events, &chunk, budget).await? {
-                Batch::Stored(fence_seq) => self.note_stored(call, &chunk, fence_seq + 1),
+                Batch::Stored(fence_seq) => {
+                    let answers = self.note_stored(&call.events, &chunk, fence_seq + 1);
+                    answers.into_iter().for_each(|(index, answer)| call.answer(index, answer));
+                }
                 Batch::Refused if chunk.len() == 1 => {
                     for index in chunk {
                         let answer = self.explain_refusal(&call.events[index], budget).await?;

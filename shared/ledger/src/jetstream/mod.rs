@@ -88,6 +88,8 @@ struct Inner {
     connections: watch::Receiver<u64>,
     policy: Policy,
     known: Mutex<Known>,
+    /// Whose turn it is to send an atomic batch.
+    sending: tokio::sync::Mutex<()>,
     /// Makes the names of this process's batches and consumers its own.
     nonce: String,
     names: AtomicU64,

@@ -20,7 +20,7 @@ use crate::port::Stored;
 /// Most messages handed out at once.
 pub(super) const BATCH_MAX: usize = 1_000;
 /// Messages asked for at a time; the next request goes out when half of them have come.
-const PULL_MESSAGES: usize = 4_000;
+const PULL_MESSAGES: usize = 20_000;
 /// Bytes asked for at a time: bounds what waits in memory.
 const PULL_BYTES: usize = 32 << 20;
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -148,8 +148,10 @@ impl Reader {
 async fn pull(ledger: &JetStreamLedger, stream: &str, consumer: &mut Consumer) -> Result<(), String> {
     let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", consumer.name);
     let (expires, heartbeat) = (PULL_EXPIRES.as_nanos(), HEARTBEAT.as_nanos());
+    // A message larger than this would never come.
+    let max_bytes = PULL_BYTES.max(ledger.inner.client.max_payload() * 2);
     let request = format!(
-        r#"{{"batch":{PULL_MESSAGES},"max_bytes":{PULL_BYTES},"expires":{expires},"idle_heartbeat":{heartbeat}}}"#
+        r#"{{"batch":{PULL_MESSAGES},"max_bytes":{max_bytes},"expires":{expires},"idle_heartbeat":{heartbeat}}}"#
     );
     let sent = ledger.inner.client.publish_with_reply(subject, consumer.inbox.clone(), Bytes::from(request));
     // Publishing waits when the connection is gone and its buffer full; the consumer is lost then anyway.

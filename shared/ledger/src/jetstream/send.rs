@@ -1,5 +1,7 @@
 //! Putting messages on the wire: one event, or an atomic batch (ADR-50), once, with the answer as it came.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -72,21 +74,31 @@ impl JetStreamLedger {
             headers
         };
         let send_parts = async {
+            // Batches sent at once go out one behind the other: their sequences keep the order in which they were begun.
+            let turn = self.inner.sending.lock().await;
             for (index, message) in before.iter().enumerate() {
                 let headers = part_headers(message, index + 1);
                 let sent = self.inner.client.publish_with_headers(message.subject.to_owned(), headers, message.payload.clone()).await;
                 sent.map_err(|error| Failure::NotSent(error.to_string()))?;
             }
-            Ok(())
+            Ok(turn)
         };
         // While disconnected the client's buffer fills up and publishing waits; a batch without its end is never stored.
-        match tokio::time::timeout(timeout, send_parts).await {
+        let turn = match tokio::time::timeout(timeout, send_parts).await {
             Ok(sent) => sent?,
             Err(_) => return Err(Failure::Unknown("the batch could not be handed to the connection".into())),
-        }
+        };
         let mut headers = part_headers(last, messages.len());
         headers.insert("Nats-Batch-Commit", "1");
-        let ack = self.publish_acked(last.subject.to_owned(), headers, last.payload.clone(), timeout).await?;
+        let commit = tokio::task::unconstrained(self.publish_acked(last.subject.to_owned(), headers, last.payload.clone(), timeout));
+        let mut commit = pin!(commit);
+        // The first poll hands the message to the connection, or queues for it; the answer is awaited without the turn.
+        let first = futures::poll!(commit.as_mut());
+        drop(turn);
+        let ack = match first {
+            Poll::Ready(answer) => answer?,
+            Poll::Pending => commit.await?,
+        };
         if ack.count.is_some_and(|count| count != messages.len() as u64) || ack.seq < messages.len() as u64 {
             return Err(Failure::Unknown(format!("the batch of {} was answered with {ack:?}", messages.len())));
         }

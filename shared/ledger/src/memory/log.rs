@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fanfold_wire::event::same_content;
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 
@@ -99,7 +100,7 @@ impl LogState {
 }
 
 fn compare(event: &Append, stored: &Stored) -> Appended {
-    let same = intake::same_content(&event.payload, &stored.payload);
+    let same = same_content(&event.payload, &stored.payload);
     if same { Appended::Duplicate { seq: stored.seq } } else { Appended::Conflicting { seq: stored.seq } }
 }
 
@@ -204,7 +205,7 @@ impl Log for MemoryLedger {
     }
 
     async fn tail(&self, from: u64) -> Result<BoxStream<TailItem>, LedgerError> {
-        self.reach()?;
+        drop(self.reach()?);
         let tail = Tail {
             ledger: self.clone(),
             next: from.max(1),

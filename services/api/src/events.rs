@@ -1,0 +1,102 @@
+//! Writing one plan event: expecting the plan's last sequence, looked at again when somebody else wrote first.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::{Plan, PlanEvent};
+use fanfold_ledger::open::Known;
+use fanfold_ledger::port::{Append, Appended, Expect};
+use fanfold_wire::api::{ApiError, Noted};
+use fanfold_wire::event::{EventError, Header, encode, plan_data, plan_event_id};
+use fanfold_wire::subjects;
+
+use crate::{Deps, ledger_error};
+
+const SOURCE: &str = "/fanfold/api";
+/// Times a request is looked at again when somebody else wrote about the plan first.
+const TRIES: usize = 20;
+/// How long a write may take to come into view.
+const VIEW_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a request comes to, judged by the plan as it stands.
+pub(crate) enum Judged {
+    /// Write this.
+    Write(PlanEvent),
+    /// It was asked before, at this sequence.
+    Already(u64),
+}
+
+/// Encodes a plan event that follows `plan_seq`.
+pub(crate) fn plan_event(plan: &PlanId, event: &PlanEvent, plan_seq: u64, now_ms: i64, traceparent: Option<&str>) -> Result<Append, EventError> {
+    let data = plan_data(event)?;
+    let id = plan_event_id(plan, event, plan_seq, &data);
+    let header = Header { id: &id, source: SOURCE, subject: plan.as_str(), time_ms: Some(now_ms), traceparent };
+    let payload = encode(&format!("plan.{}", event.name()), &data, header)?;
+    Ok(Append {
+        subject: subjects::plan_event(plan, event.name()),
+        payload: Bytes::from(payload),
+        id,
+        expect: Some(Expect { filter: subjects::plan_filter(plan), last_seq: plan_seq }),
+    })
+}
+
+/// Judges by the plan in view and writes what comes of it; again when the view was behind.
+pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Result<Judged, ApiError>) -> Result<Noted, ApiError> {
+    for _ in 0..TRIES {
+        let in_view = {
+            let model = deps.open.read();
+            match model.plan(id).filter(|v| !v.is_over()) {
+                Some(view) => Ok((judge(&view.plan)?, view.plan.plan_seq, view.plan.spec.traceparent.clone())),
+                None => Err(model.known(id)),
+            }
+        };
+        let (judged, plan_seq, traceparent) = match in_view {
+            Ok(in_view) => in_view,
+            Err(known) => return Err(not_open(deps, id, known).await),
+        };
+        let event = match judged {
+            Judged::Already(seq) => return Ok(Noted { plan_id: id.clone(), seq, created: false }),
+            Judged::Write(event) => event,
+        };
+        let append = plan_event(id, &event, plan_seq, deps.clock.now_ms(), traceparent.as_deref())
+            .map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
+        let filter = subjects::plan_filter(id);
+        let answers = deps.ledger.append(vec![append]).await.map_err(|e| ledger_error(&e))?;
+        match answers.into_iter().next() {
+            Some(Appended::Stored { seq } | Appended::Duplicate { seq }) => {
+                deps.open.reached(seq, VIEW_WITHIN).await;
+                return Ok(Noted { plan_id: id.clone(), seq, created: true });
+            }
+            Some(Appended::Conflict | Appended::Conflicting { .. }) => {
+                // Somebody wrote first: wait until their word is in view, then judge again.
+                if let Some(last) = deps.ledger.last_under(&filter).await.map_err(|e| ledger_error(&e))? {
+                    deps.open.reached(last.seq, VIEW_WITHIN).await;
+                }
+            }
+            Some(Appended::Refused { code, message }) => return Err(ApiError::new(code, message)),
+            None => return Err(ApiError::new("INTERNAL", "the log gave no answer")),
+        }
+    }
+    Err(ApiError::new("BUSY", format!("plan {id} changes too fast to write about it; try again")))
+}
+
+/// Why a plan can't be written about.
+pub(crate) async fn not_open(deps: &Deps, id: &PlanId, known: Known) -> ApiError {
+    if known == Known::Over {
+        return closed(id);
+    }
+    match deps.ledger.last_under(&subjects::plan_event(id, "submitted")).await {
+        Ok(Some(_)) => closed(id),
+        Ok(None) => unknown(id),
+        Err(error) => ledger_error(&error),
+    }
+}
+
+pub(crate) fn closed(id: &PlanId) -> ApiError {
+    ApiError::new("PLAN_CLOSED", format!("plan {id} is closed; submit a follow-up plan for what is missing"))
+}
+
+pub(crate) fn unknown(id: &PlanId) -> ApiError {
+    ApiError::new("UNKNOWN_PLAN", format!("there is no plan {id}; `fanfold plan ls` shows those there are"))
+}

@@ -1,0 +1,144 @@
+//! Taking in a plan: checked, completed, and sealed in one atomic batch or not at all.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanfold_domain::ids::{PlanId, TargetId};
+use fanfold_domain::plan::{PlanEvent, PlanSpec, Seal};
+use fanfold_ledger::port::{Append, Appended};
+use fanfold_wire::api::{ApiError, SubmitRequest, Submitted};
+use fanfold_wire::digest::targets_sha256;
+use fanfold_wire::document::PlanDocument;
+use fanfold_wire::event::{Envelope, EventError, Header, decode_plan, encode, plan_data, targets_id};
+use fanfold_wire::subjects;
+
+use crate::events::plan_event;
+use crate::registry::find_type;
+use crate::{Deps, ledger_error};
+
+/// Bytes of ids in one chunk of the target list.
+const CHUNK_BYTES: usize = 512 * 1024;
+/// How long a sealed plan may take to come into view before the answer is given anyway.
+const VIEW_WITHIN: Duration = Duration::from_secs(5);
+
+/// `plan.submit`
+pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submitted, ApiError> {
+    let bytes = document(deps, &request).await?;
+    // A list of 100,000 stores takes a moment to check; other requests go on meanwhile.
+    let parsed = tokio::task::spawn_blocking(move || PlanDocument::parse(&bytes)).await;
+    let document = parsed.map_err(|e| ApiError::new("INTERNAL", e.to_string()))?.map_err(ApiError::of_problems)?;
+    if let Some(existing) = existing(deps, &document.plan_id).await? {
+        return same_or_refused(existing, &document);
+    }
+    let kind = find_type(deps, &document.type_name, document.type_version).await?;
+    let (plan_id, content) = (document.plan_id.clone(), document.content_sha256.clone());
+    let (spec, targets) = document.clone().resolve(&kind, deps.clock.now_ms(), request.traceparent).map_err(ApiError::of_problems)?;
+    let by = if request.by.is_empty() { "unknown" } else { &request.by };
+    let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+    let events = batch(spec, targets, by, deps.clock.now_ms()).map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
+    match deps.ledger.append_atomic(events).await.map_err(|e| ledger_error(&e))? {
+        Appended::Stored { seq } => {
+            deps.open.reached(seq, VIEW_WITHIN).await;
+            Ok(Submitted { plan_id, created: true, targets: count, sealed_seq: seq, content_sha256: content })
+        }
+        Appended::Refused { code, message } => Err(ApiError::new(code, message)),
+        Appended::Duplicate { .. } | Appended::Conflict | Appended::Conflicting { .. } => match existing(deps, &plan_id).await? {
+            Some(existing) => same_or_refused(existing, &document),
+            None => Err(ApiError::new("BUSY", format!("plan {plan_id} could not be written; try again with the same id"))),
+        },
+    }
+}
+
+async fn document(deps: &Deps, request: &SubmitRequest) -> Result<Bytes, ApiError> {
+    match (&request.plan, &request.object) {
+        (Some(plan), None) => Ok(Bytes::copy_from_slice(plan.get().as_bytes())),
+        (None, Some(name)) => match deps.ledger.get_object(name).await.map_err(|e| ledger_error(&e))? {
+            Some(bytes) => Ok(bytes),
+            None => Err(ApiError::new("UNKNOWN_OBJECT", format!("there is no object {name}; put the plan document there first"))),
+        },
+        _ => Err(ApiError::new("INVALID_REQUEST", "give the plan document as `plan`, or the name of the object that holds it as `object`")),
+    }
+}
+
+/// One atomic batch: the plan, its targets in chunks, the seal.
+fn batch(spec: PlanSpec, targets: Vec<TargetId>, by: &str, now_ms: i64) -> Result<Vec<Append>, EventError> {
+    let plan = spec.plan_id.clone();
+    let traceparent = spec.traceparent.clone();
+    let seal = Seal {
+        count: u32::try_from(targets.len()).unwrap_or(u32::MAX),
+        sha256: targets_sha256(targets.iter().map(TargetId::as_str)),
+        by: by.to_owned(),
+    };
+    let mut events = vec![plan_event(&plan, &PlanEvent::Submitted(Box::new(spec)), 0, now_ms, traceparent.as_deref())?];
+    for (k, chunk) in chunks(targets).into_iter().enumerate() {
+        let event = PlanEvent::Targets { targets: chunk };
+        let id = targets_id(&plan, k);
+        let header = Header { id: &id, source: "/fanfold/api", subject: plan.as_str(), time_ms: Some(now_ms), traceparent: traceparent.as_deref() };
+        let payload = encode("plan.targets", &*plan_data(&event)?, header)?;
+        events.push(Append { subject: subjects::plan_event(&plan, "targets"), id, payload: Bytes::from(payload), expect: None });
+    }
+    let mut sealed = plan_event(&plan, &PlanEvent::Sealed(seal), 0, now_ms, traceparent.as_deref())?;
+    // The batch stands or falls with its first event's expectation that there is no such plan.
+    sealed.expect = None;
+    events.push(sealed);
+    Ok(events)
+}
+
+fn chunks(targets: Vec<TargetId>) -> Vec<Vec<TargetId>> {
+    let mut chunks = Vec::new();
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    for target in targets {
+        let size = target.as_str().len() + 3;
+        if bytes + size > CHUNK_BYTES {
+            chunks.push(std::mem::take(&mut chunk));
+            bytes = 0;
+        }
+        bytes += size;
+        chunk.push(target);
+    }
+    chunks.push(chunk);
+    chunks
+}
+
+struct Existing {
+    content_sha256: String,
+    targets: u32,
+    sealed_seq: u64,
+}
+
+/// The plan of that id as the log's leader has it.
+async fn existing(deps: &Deps, id: &PlanId) -> Result<Option<Existing>, ApiError> {
+    if let Some(view) = deps.open.read().plan(id)
+        && let Some((seal, sealed_seq, _)) = &view.plan.seal
+    {
+        let content_sha256 = view.plan.spec.content_sha256.clone();
+        return Ok(Some(Existing { content_sha256, targets: seal.count, sealed_seq: *sealed_seq }));
+    }
+    let last = async |event: &str| deps.ledger.last_under(&subjects::plan_event(id, event)).await.map_err(|e| ledger_error(&e));
+    let Some(submitted) = last("submitted").await? else { return Ok(None) };
+    let Some(sealed) = last("sealed").await? else { return Ok(None) };
+    let read = |payload: &[u8], name: &str| Envelope::parse(payload).and_then(|e| decode_plan(name, e.data));
+    match (read(&submitted.payload, "submitted"), read(&sealed.payload, "sealed")) {
+        (Ok(PlanEvent::Submitted(spec)), Ok(PlanEvent::Sealed(seal))) => {
+            Ok(Some(Existing { content_sha256: spec.content_sha256, targets: seal.count, sealed_seq: sealed.seq }))
+        }
+        _ => Err(ApiError::new("CORRUPT", format!("plan {id} is in the log but can't be read; run `fanfold doctor`"))),
+    }
+}
+
+fn same_or_refused(existing: Existing, document: &PlanDocument) -> Result<Submitted, ApiError> {
+    if existing.content_sha256 != document.content_sha256 {
+        let message = format!(
+            "plan {} exists with other content: its sha256 is {}, the one you sent has {}; give the new plan an id of its own",
+            document.plan_id, existing.content_sha256, document.content_sha256
+        );
+        return Err(ApiError::new("PLAN_EXISTS", message));
+    }
+    Ok(Submitted {
+        plan_id: document.plan_id.clone(),
+        created: false,
+        targets: existing.targets,
+        sealed_seq: existing.sealed_seq,
+        content_sha256: existing.content_sha256,
+    })
+}

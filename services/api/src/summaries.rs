@@ -1,0 +1,58 @@
+//! Summaries, as the log names them and the object store holds them.
+
+use fanfold_domain::plan::{PlanEvent, Summarised};
+use fanfold_ledger::port::Stored;
+use fanfold_wire::api::{ApiError, SummaryAnswer, SummaryRequest};
+use fanfold_wire::event::{Envelope, decode_plan};
+use fanfold_wire::subjects;
+use futures::StreamExt;
+use serde_json::value::RawValue;
+
+use crate::plans::record;
+use crate::{Deps, ledger_error};
+
+/// Room left in an answer for what stands around the document, in bytes.
+const AROUND_BYTES: usize = 16 * 1024;
+
+/// `summary.get`
+pub(crate) async fn get(deps: &Deps, request: SummaryRequest) -> Result<SummaryAnswer, ApiError> {
+    let subject = subjects::plan_event(&request.plan_id, "summarised");
+    let found = match request.revision {
+        None => deps.ledger.last_under(&subject).await.map_err(|e| ledger_error(&e))?,
+        Some(revision) => {
+            let last_seq = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
+            let mut all = deps.ledger.read(vec![subject], 1, last_seq).await.map_err(|e| ledger_error(&e))?;
+            let mut found = None;
+            while let Some(message) = all.next().await {
+                let message = message.map_err(|e| ledger_error(&e))?;
+                if read(&message).is_some_and(|s| s.this.revision == revision) {
+                    found = Some(message);
+                    break;
+                }
+            }
+            found
+        }
+    };
+    let Some((message, summary)) = found.and_then(|m| read(&m).map(|s| (m, s))) else {
+        record(deps, &request.plan_id).await?;
+        let which = request.revision.map_or("summary yet; it comes at the deadline at the latest".to_owned(), |r| format!("summary {r}"));
+        return Err(ApiError::new("NO_SUMMARY", format!("plan {} has no {which}", request.plan_id)));
+    };
+    let object = summary.this.sha256.clone();
+    let bytes = deps.ledger.get_object(&object).await.map_err(|e| ledger_error(&e))?;
+    let Some(bytes) = bytes else {
+        let message = format!("the document {object} is missing from the object store; `fanfold replay --plan {}` computes it again", request.plan_id);
+        return Err(ApiError::new("OBJECT_MISSING", message));
+    };
+    let fits = bytes.len() + AROUND_BYTES < deps.ledger.max_payload();
+    let document = if fits { String::from_utf8(bytes.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok()) } else { None };
+    Ok(SummaryAnswer { summary, seq: message.seq, emitted_ms: message.time_ms, document, object })
+}
+
+fn read(message: &Stored) -> Option<Summarised> {
+    let envelope = Envelope::parse(&message.payload).ok()?;
+    match decode_plan("summarised", envelope.data) {
+        Ok(PlanEvent::Summarised(summarised)) => Some(*summarised),
+        _ => None,
+    }
+}

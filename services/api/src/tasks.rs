@@ -1,0 +1,143 @@
+//! Queries and requests about tasks.
+
+use fanfold_domain::ids::TaskId;
+use fanfold_domain::plan::{PlanEvent, RequeueSelector};
+use fanfold_domain::sets::{TaskSet, set_of};
+use fanfold_domain::task::TaskState;
+use fanfold_domain::view::PlanView;
+use fanfold_wire::api::{ApiError, HistoryAnswer, HistoryEvent, Noted, Problem, RequeueRequest, TaskList, TaskListRequest, TaskRequest};
+use fanfold_wire::record::{TaskRecord, task_key};
+use fanfold_wire::subjects;
+use futures::StreamExt;
+use serde_json::value::RawValue;
+
+use crate::events::{Judged, closed, note};
+use crate::plans::record;
+use crate::{Deps, ledger_error};
+
+const PAGE_MAX: u32 = 1_000;
+const PAGE: u32 = 100;
+/// Tasks a request may name.
+const NAMED_MAX: usize = 1_000;
+/// Events of one task shown.
+const HISTORY_MAX: usize = 10_000;
+
+fn unknown_task(id: &TaskId) -> ApiError {
+    ApiError::new("UNKNOWN_TASK", format!("there is no task {id}; `fanfold task ls {}` shows those there are", id.plan))
+}
+
+/// `task.get`
+pub(crate) async fn get(deps: &Deps, request: TaskRequest) -> Result<TaskRecord, ApiError> {
+    let id = &request.task_id;
+    {
+        let model = deps.open.read();
+        if let Some(view) = model.plan(&id.plan) {
+            let index = view.plan.index.get(&id.target).filter(|_| id.stage == view.stage);
+            return index.and_then(|i| TaskRecord::of(view, *i as usize)).ok_or_else(|| unknown_task(id));
+        }
+    }
+    record(deps, &id.plan).await?;
+    let stored = deps.ledger.get_state(&task_key(id)).await.map_err(|e| ledger_error(&e))?;
+    let stored = stored.ok_or_else(|| unknown_task(id))?;
+    serde_json::from_slice(&stored.value).map_err(|e| ApiError::new("CORRUPT", format!("the record of {id} can't be read: {e}")))
+}
+
+/// `task.list`
+pub(crate) async fn list(deps: &Deps, request: TaskListRequest) -> Result<TaskList, ApiError> {
+    let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX) as usize;
+    {
+        let model = deps.open.read();
+        if let Some(view) = model.plan(&request.plan_id) {
+            return Ok(page(view, &request, limit));
+        }
+    }
+    record(deps, &request.plan_id).await?;
+    let mut stored = deps.ledger.list_state(&format!("task.{}.>", request.plan_id)).await.map_err(|e| ledger_error(&e))?;
+    let mut tasks: Vec<TaskRecord> = Vec::new();
+    while let Some(entry) = stored.next().await {
+        let entry = entry.map_err(|e| ledger_error(&e))?;
+        let record = serde_json::from_slice::<TaskRecord>(&entry.value);
+        tasks.extend(record.ok().filter(|r| request.set.is_none_or(|set| set == r.set)));
+    }
+    tasks.sort_by(|a, b| a.task_id.cmp(&b.task_id));
+    let offset = request.offset as usize;
+    let next = (tasks.len() > offset + limit).then(|| (offset + limit) as u32);
+    Ok(TaskList { tasks: tasks.into_iter().skip(offset).take(limit).collect(), next })
+}
+
+fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> TaskList {
+    let wanted = |set: TaskSet| request.set.is_none_or(|s| s == set);
+    let mut tasks = Vec::new();
+    let mut next = None;
+    for (index, task) in view.tasks.iter().enumerate().skip(request.offset as usize) {
+        if !wanted(set_of(&view.plan, task)) {
+            continue;
+        }
+        if tasks.len() == limit {
+            next = u32::try_from(index).ok();
+            break;
+        }
+        tasks.extend(TaskRecord::of(view, index));
+    }
+    TaskList { tasks, next }
+}
+
+/// `task.history`
+pub(crate) async fn history(deps: &Deps, request: TaskRequest) -> Result<HistoryAnswer, ApiError> {
+    let id = &request.task_id;
+    let last_seq = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
+    let mut stored = deps.ledger.read(vec![subjects::task_filter(id)], 1, last_seq).await.map_err(|e| ledger_error(&e))?;
+    let mut events = Vec::new();
+    while let Some(message) = stored.next().await {
+        let message = message.map_err(|e| ledger_error(&e))?;
+        if events.len() == HISTORY_MAX {
+            break;
+        }
+        let text = String::from_utf8(message.payload.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok());
+        events.extend(text.map(|event| HistoryEvent { seq: message.seq, time_ms: message.time_ms, subject: message.subject, event }));
+    }
+    if events.is_empty() {
+        // Nothing has happened to it yet, or there is no such task.
+        get(deps, request).await?;
+    }
+    Ok(HistoryAnswer { events })
+}
+
+/// `task.requeue`
+pub(crate) async fn requeue(deps: &Deps, request: RequeueRequest) -> Result<Noted, ApiError> {
+    if let RequeueSelector::Tasks(ids) = &request.selector {
+        check_named(deps, &request, ids)?;
+    }
+    note(deps, &request.plan_id, |plan| {
+        if plan.cancel.is_some() {
+            return Err(ApiError::new("PLAN_CANCELLED", format!("plan {} is cancelled; submit a follow-up plan instead", plan.id())));
+        }
+        if plan.close.is_some() {
+            return Err(closed(plan.id()));
+        }
+        Ok(Judged::Write(PlanEvent::RequeueRequested(request.selector.clone())))
+    })
+    .await
+}
+
+/// Every named task must be one of the plan's and FAILED; all that are not are listed.
+fn check_named(deps: &Deps, request: &RequeueRequest, ids: &[TaskId]) -> Result<(), ApiError> {
+    if ids.is_empty() || ids.len() > NAMED_MAX {
+        let message = format!("name 1 to {NAMED_MAX} tasks, or requeue all that failed");
+        return Err(ApiError::of_problems(vec![Problem::new("LIMIT_OUT_OF_RANGE", "/selector/tasks", &ids.len().to_string(), &message)]));
+    }
+    let model = deps.open.read();
+    let Some(view) = model.plan(&request.plan_id) else { return Ok(()) };
+    let problem = |id: &TaskId| {
+        let index = view.plan.index.get(&id.target).filter(|_| id.plan == request.plan_id && id.stage == view.stage);
+        match index.and_then(|i| view.tasks.get(*i as usize)) {
+            None => Some(Problem::new("UNKNOWN_TASK", "/selector/tasks", &id.to_string(), "it is not a task of this plan")),
+            Some(task) if task.state != TaskState::Failed => {
+                Some(Problem::new("NOT_FAILED", "/selector/tasks", &id.to_string(), "only a FAILED task can be requeued"))
+            }
+            Some(_) => None,
+        }
+    };
+    let problems: Vec<Problem> = ids.iter().filter_map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(ApiError::of_problems(problems)) }
+}

@@ -1,0 +1,183 @@
+//! The leader's loop: look at plans that changed or whose time has come, append what is due, look again when it is in view.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanfold_domain::barrier::{Convergence, next_step};
+use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::{Asked, PlanEvent, Summarised, SummaryKind, SummaryRef};
+use fanfold_domain::summary::Summary;
+use fanfold_domain::view::PlanView;
+use fanfold_ledger::lead::Keeper;
+use fanfold_ledger::port::{Append, Expect, Fence, FencedError, LedgerError};
+use fanfold_process::shutdown::Shutdown;
+use fanfold_wire::digest::sha256_hex;
+use fanfold_wire::event::{EventError, Header, encode, plan_data, plan_event_id};
+use fanfold_wire::subjects;
+
+use crate::{Deps, ROLE};
+
+const SOURCE: &str = "/fanfold/convergence";
+/// Plans acted on in one batch.
+const PLANS_PER_BATCH: usize = 500;
+/// Longest sleep, in milliseconds.
+const SLEEP_MS_MAX: i64 = 60_000;
+/// Pause after a conflict or a summary that did not check, in milliseconds.
+const AGAIN_MS: i64 = 50;
+const BROKEN_AGAIN_MS: i64 = 30_000;
+
+/// What a plan needs now.
+struct Due {
+    plan: PlanId,
+    event: Append,
+    object: Option<(String, Bytes)>,
+}
+
+#[derive(Default)]
+struct Agenda {
+    look: BTreeSet<PlanId>,
+    wake_ms: BTreeMap<PlanId, i64>,
+    /// Own appends that the view has to have before the plan is looked at again.
+    unseen: HashMap<PlanId, u64>,
+}
+
+/// Leads until overtaken or shut down.
+pub(crate) async fn lead(deps: &Deps, mut fence: Fence, mut keeper: Keeper, shutdown: &Shutdown) -> Result<(), LedgerError> {
+    while !deps.open.reached(fence.last_seq, Duration::from_secs(1)).await {
+        if shutdown.is_triggered() {
+            return Ok(());
+        }
+    }
+    let changes = deps.open.subscribe(false);
+    let mut agenda = Agenda::default();
+    loop {
+        agenda.look.extend(changes.take().into_keys());
+        let due = look(deps, &mut agenda);
+        if !due.is_empty() && !append(deps, &mut fence, due, &mut agenda).await? {
+            tracing::warn!(role = ROLE, "overtaken: another convergence leads now");
+            return Ok(());
+        }
+        let now_ms = deps.clock.now_ms();
+        let wait_ms = agenda.wake_ms.values().min().map_or(SLEEP_MS_MAX, |at_ms| (at_ms - now_ms).clamp(1, SLEEP_MS_MAX));
+        tokio::select! {
+            () = changes.changed() => {}
+            () = tokio::time::sleep(Duration::from_millis(wait_ms.unsigned_abs())) => {}
+            _ = keeper.keep() => {
+                tracing::warn!(role = ROLE, "overtaken: another convergence leads now");
+                return Ok(());
+            }
+            () = shutdown.wait() => return Ok(()),
+        }
+    }
+}
+
+/// Looks at what changed and at whose time has come; gives what is to be appended.
+fn look(deps: &Deps, agenda: &mut Agenda) -> Vec<Due> {
+    let now_ms = deps.clock.now_ms();
+    let woken: Vec<PlanId> = agenda.wake_ms.iter().filter(|(_, at_ms)| **at_ms <= now_ms).map(|(id, _)| id.clone()).collect();
+    agenda.look.extend(woken);
+    let model = deps.open.read();
+    let mut due = Vec::new();
+    while due.len() < PLANS_PER_BATCH {
+        let Some(plan) = agenda.look.pop_first() else { break };
+        agenda.wake_ms.remove(&plan);
+        let Some(view) = model.plan(&plan).filter(|v| !v.is_over()) else {
+            agenda.unseen.remove(&plan);
+            continue;
+        };
+        if agenda.unseen.get(&plan).is_some_and(|seq| view.plan.plan_seq < *seq) {
+            continue;
+        }
+        agenda.unseen.remove(&plan);
+        let prepared = match next_step(view, now_ms) {
+            Convergence::Nothing => continue,
+            Convergence::WaitUntil(at_ms) => {
+                agenda.wake_ms.insert(plan, at_ms);
+                continue;
+            }
+            Convergence::DeadlineReached => event(view, &PlanEvent::DeadlineReached, now_ms).map(|e| (e, None)),
+            Convergence::RequestClose(reason) => {
+                let asked = Asked { by: ROLE.to_owned(), reason: reason.to_owned() };
+                event(view, &PlanEvent::CloseRequested(asked), now_ms).map(|e| (e, None))
+            }
+            Convergence::Close => event(view, &PlanEvent::Closed, now_ms).map(|e| (e, None)),
+            Convergence::Summarise(kind) => summarise(view, kind, now_ms),
+        };
+        match prepared {
+            Ok((event, object)) => due.push(Due { plan, event, object }),
+            Err(error) => {
+                tracing::error!(%plan, %error, "a summary or plan event could not be made; nothing wrong is published, it is tried again");
+                agenda.wake_ms.insert(plan, now_ms + BROKEN_AGAIN_MS);
+            }
+        }
+    }
+    due
+}
+
+fn event(view: &PlanView, event: &PlanEvent, now_ms: i64) -> Result<Append, EventError> {
+    let plan = &view.plan;
+    let data = plan_data(event)?;
+    let id = plan_event_id(plan.id(), event, plan.plan_seq, &data);
+    let header = Header { id: &id, source: SOURCE, subject: plan.id().as_str(), time_ms: Some(now_ms), traceparent: plan.spec.traceparent.as_deref() };
+    let payload = encode(&format!("plan.{}", event.name()), &data, header)?;
+    Ok(Append {
+        subject: subjects::plan_event(plan.id(), event.name()),
+        payload: Bytes::from(payload),
+        id,
+        expect: Some(Expect { filter: subjects::plan_filter(plan.id()), last_seq: plan.plan_seq }),
+    })
+}
+
+type Prepared = (Append, Option<(String, Bytes)>);
+
+/// Computes a summary and the event that names it. It is checked before: one that does not add up is not published.
+fn summarise(view: &PlanView, kind: SummaryKind, now_ms: i64) -> Result<Prepared, EventError> {
+    let refused = |e: fanfold_domain::summary::SummaryError| EventError::Unwritable(e.to_string());
+    let summary = Summary::compute(view, kind).map_err(refused)?;
+    let bytes = summary.to_bytes().map_err(refused)?;
+    let sha256 = sha256_hex(&bytes);
+    let summarised = Summarised {
+        this: SummaryRef { revision: summary.revision, as_of_seq: summary.as_of_seq, sha256: sha256.clone() },
+        kind,
+        counts: summary.counts,
+        previous: summary.previous.clone(),
+        verdict: summary.verdict,
+    };
+    let event = event(view, &PlanEvent::Summarised(Box::new(summarised)), now_ms)?;
+    Ok((event, Some((sha256, Bytes::from(bytes)))))
+}
+
+/// Stores objects, then appends the events that name them. `false`: the lead is lost.
+async fn append(deps: &Deps, fence: &mut Fence, due: Vec<Due>, agenda: &mut Agenda) -> Result<bool, LedgerError> {
+    let mut plans = Vec::with_capacity(due.len());
+    let mut events = Vec::with_capacity(due.len());
+    for Due { plan, event, object } in due {
+        if let Some((name, bytes)) = object {
+            deps.ledger.put_object(&name, bytes).await?;
+        }
+        plans.push(plan);
+        events.push(event);
+    }
+    let answers = match deps.ledger.append_fenced(fence, events).await {
+        Ok(answers) => answers,
+        Err(FencedError::Overtaken(_)) => return Ok(false),
+        Err(FencedError::Ledger(error)) => return Err(error),
+    };
+    let now_ms = deps.clock.now_ms();
+    for (plan, answer) in plans.into_iter().zip(answers) {
+        match answer.stored_seq() {
+            Some(seq) => {
+                // The view may have it already, then nothing else wakes this plan.
+                agenda.look.insert(plan.clone());
+                agenda.wake_ms.insert(plan.clone(), now_ms + AGAIN_MS);
+                agenda.unseen.insert(plan, seq);
+            }
+            None => {
+                tracing::debug!(%plan, ?answer, "somebody else wrote about the plan first; looked at again");
+                agenda.wake_ms.insert(plan, now_ms + AGAIN_MS);
+            }
+        }
+    }
+    Ok(true)
+}

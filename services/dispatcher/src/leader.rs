@@ -1,0 +1,447 @@
+//! The leader's loop: hear, look, decide, append. One task owns everything; one batch is under way at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanfold_domain::dispatch::{Hq, Step};
+use fanfold_domain::event::TaskEvent;
+use fanfold_domain::ids::{PlanId, TerminalId};
+use fanfold_ledger::lead::Keeper;
+use fanfold_ledger::open::{Changes, Model, Position, Subscription};
+use fanfold_ledger::port::{Appended, BoxStream, BusMessage, Fence, FencedError, LedgerError};
+use fanfold_process::shutdown::Shutdown;
+use fanfold_wire::api::{ApiAnswer, ApiError, ReplaceRequest, Replaced};
+use fanfold_wire::subjects;
+use fanfold_wire::terminal::{Beat, SyncAnswer, SyncRequest, SyncStatus};
+use futures::{FutureExt, StreamExt};
+use tokio::task::JoinHandle;
+
+use crate::append::{self, BATCH_BYTES_MAX, BATCH_MAX, Sent};
+use crate::ready;
+use crate::registry;
+use crate::terminals::{Heard, Terminals};
+use crate::work::{Deciding, Decision, Work};
+use crate::{Deps, ROLE};
+
+/// Beats taken in one go before anything else is looked at.
+const BEATS_PER_TURN: usize = 1_024;
+/// Pause before a decision that met a conflict is made again, in milliseconds.
+const CONFLICT_AGAIN_MS: i64 = 50;
+/// Longest sleep, in milliseconds.
+const SLEEP_MS_MAX: i64 = 60_000;
+
+struct Leader<'d> {
+    deps: &'d Deps,
+    terminals: Terminals,
+    work: Work,
+    changes: Subscription,
+    fence: Option<Fence>,
+    sending: Option<JoinHandle<Sent>>,
+    registry: Option<JoinHandle<Vec<TerminalId>>>,
+    started_ms: i64,
+    connected_ms: i64,
+    reconnects: u64,
+}
+
+struct Inbox {
+    beats: BoxStream<BusMessage>,
+    syncs: BoxStream<BusMessage>,
+    counts: BoxStream<BusMessage>,
+    replaces: BoxStream<BusMessage>,
+}
+
+/// Leads until overtaken or shut down.
+pub(crate) async fn lead(deps: &Deps, fence: Fence, mut keeper: Keeper, shutdown: &Shutdown) -> Result<(), LedgerError> {
+    let mut inbox = Inbox {
+        beats: deps.ledger.subscribe(subjects::BEATS, None).await?,
+        syncs: deps.ledger.subscribe(subjects::SYNCS, None).await?,
+        counts: deps.ledger.subscribe(subjects::RECORDER_COUNTS, None).await?,
+        replaces: deps.ledger.subscribe(&subjects::api("terminal", "replace"), None).await?,
+    };
+    let now_ms = deps.clock.now_ms();
+    let mut terminals = Terminals::new(deps.config.terminals_max);
+    registry::load(deps.ledger.as_ref(), &mut terminals, now_ms).await?;
+    // Whatever an earlier leader appended lies below this fence: decide nothing before it is in view.
+    while !deps.open.reached(fence.last_seq, Duration::from_secs(1)).await {
+        if shutdown.is_triggered() {
+            return Ok(());
+        }
+    }
+    let mut leader = Leader {
+        changes: deps.open.subscribe(false),
+        deps,
+        terminals,
+        work: Work::default(),
+        fence: Some(fence),
+        sending: None,
+        registry: None,
+        started_ms: now_ms,
+        connected_ms: now_ms,
+        reconnects: deps.open.position().borrow().reconnects,
+    };
+    let ended = leader.run(&mut inbox, &mut keeper, shutdown).await;
+    if let Some(sending) = leader.sending.take() {
+        // Let what is on its way be answered; whether it was stored is in the log for whoever leads next.
+        let _ = tokio::time::timeout(Duration::from_secs(2), sending).await;
+    }
+    ended
+}
+
+impl Leader<'_> {
+    async fn run(&mut self, inbox: &mut Inbox, keeper: &mut Keeper, shutdown: &Shutdown) -> Result<(), LedgerError> {
+        let mut sweep = tokio::time::interval(Duration::from_millis((self.deps.config.beat_ms / 4).clamp(50, 1_000)));
+        let mut position = self.deps.open.position();
+        loop {
+            self.pump();
+            let sleep = self.sleep();
+            tokio::select! {
+                () = shutdown.wait() => return Ok(()),
+                _ = keeper.keep() => {
+                    tracing::warn!(role = ROLE, "overtaken: another dispatcher leads now");
+                    return Ok(());
+                }
+                () = self.changes.changed() => self.take_changes(),
+                sent = joined(&mut self.sending) => if !self.take_sent(sent)? { return Ok(()) },
+                written = joined(&mut self.registry) => self.take_written(written),
+                Some(message) = inbox.beats.next() => self.take_beats(message, &mut inbox.beats),
+                Some(message) = inbox.syncs.next() => self.take_sync(message).await,
+                Some(message) = inbox.counts.next() => registry::count(&mut self.terminals, &message.payload),
+                Some(message) = inbox.replaces.next() => self.take_replace(message).await,
+                Ok(()) = position.changed() => { let at = *position.borrow(); self.take_position(at); },
+                _ = sweep.tick() => self.sweep(),
+                () = sleep => {}
+            }
+        }
+    }
+
+    fn hq(&self) -> Hq {
+        Hq {
+            now_ms: self.deps.clock.now_ms(),
+            started_ms: self.started_ms,
+            connected_ms: self.connected_ms,
+            caught_up: self.deps.open.position().borrow().caught_up,
+            beat_ms: i64::try_from(self.deps.config.beat_ms).unwrap_or(15_000),
+            cancel_grace_ms: i64::try_from(self.deps.config.cancel_grace_ms).unwrap_or(10_000),
+        }
+    }
+
+    fn sleep(&self) -> impl Future<Output = ()> + use<> {
+        let now_ms = self.deps.clock.now_ms();
+        let wait_ms = self.work.next_wake_ms().map_or(SLEEP_MS_MAX, |at_ms| (at_ms - now_ms).clamp(1, SLEEP_MS_MAX));
+        tokio::time::sleep(Duration::from_millis(wait_ms.unsigned_abs()))
+    }
+
+    /// Timers, hand-outs, and the next batch if none is under way.
+    fn pump(&mut self) {
+        let hq = self.hq();
+        let open = self.deps.open.clone();
+        let model = open.read();
+        for (plan, task) in self.work.due(hq.now_ms) {
+            self.look(&model, &plan, task, &hq);
+        }
+        if self.sending.is_some() {
+            return;
+        }
+        // Only as much is decided ahead as fits one batch: the caps and the view may have moved by the next.
+        if self.work.outbox.len() < BATCH_MAX {
+            ready::hand_out(&model, &mut self.work, &self.terminals, &hq, self.deps.config.in_flight as usize);
+        }
+        self.send_batch(&model, &hq);
+    }
+
+    fn send_batch(&mut self, model: &Model, hq: &Hq) {
+        let (mut decisions, mut events, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while events.len() < BATCH_MAX && bytes < BATCH_BYTES_MAX {
+            let Some(decision) = self.work.outbox.pop_front() else { break };
+            match append::encode_decision(model, &decision, hq.now_ms) {
+                Some(Ok(event)) => {
+                    bytes += event.payload.len();
+                    events.push(event);
+                    decisions.push(decision);
+                }
+                Some(Err(error)) => {
+                    tracing::error!(plan = %decision.plan, %error, "a decision can't be encoded; the task is left alone");
+                    self.settle(&decision);
+                }
+                None => self.settle(&decision),
+            }
+        }
+        if events.is_empty() {
+            return;
+        }
+        let Some(fence) = self.fence.take() else { return };
+        self.sending = Some(tokio::spawn(append::send(Arc::clone(&self.deps.ledger), fence, decisions, events)));
+    }
+
+    fn settle(&mut self, decision: &Decision) {
+        if let Some(work) = self.work.plans.get_mut(&decision.plan) {
+            match decision.task {
+                Some(task) => work.settle(task),
+                None => work.cancelling = false,
+            }
+        }
+    }
+
+    /// Takes a batch's answers. `false`: the lead is lost.
+    fn take_sent(&mut self, sent: Result<Sent, tokio::task::JoinError>) -> Result<bool, LedgerError> {
+        self.sending = None;
+        let sent = sent.map_err(|e| LedgerError::Other(format!("the append task ended: {e}")))?;
+        self.fence = Some(sent.fence);
+        let answers = match sent.outcome {
+            Ok(answers) => answers,
+            Err(FencedError::Overtaken(role)) => {
+                tracing::warn!(role, "overtaken: a decision was refused because another dispatcher leads now");
+                return Ok(false);
+            }
+            // The outcome may be unknown: only a new fence, and a view that has reached it, tells.
+            Err(FencedError::Ledger(error)) => return Err(error),
+        };
+        let now_ms = self.deps.clock.now_ms();
+        for (decision, answer) in sent.decisions.iter().zip(answers) {
+            match (answer.stored_seq(), decision.task) {
+                (Some(seq), Some(task)) => {
+                    if let Some(work) = self.work.plans.get_mut(&decision.plan) {
+                        work.deciding.insert(task, Deciding::Stored(seq));
+                    }
+                    // The view may have it already: then the change that would wake this task is past.
+                    self.work.wake_at(&decision.plan, task, now_ms);
+                }
+                (Some(_), None) => {}
+                (None, task) => {
+                    if !matches!(answer, Appended::Conflict) {
+                        tracing::warn!(plan = %decision.plan, ?task, ?answer, "a decision was refused; it is looked at again");
+                    }
+                    self.settle(decision);
+                    if let Some(task) = task {
+                        self.work.wake_at(&decision.plan, task, now_ms + CONFLICT_AGAIN_MS);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_changes(&mut self) {
+        let changes: Changes = self.changes.take();
+        let hq = self.hq();
+        let open = self.deps.open.clone();
+        let model = open.read();
+        let several = model.open().nth(1).is_some();
+        for (plan, change) in changes {
+            let Some(view) = model.plan(&plan).filter(|v| !v.is_over()) else {
+                self.work.plans.remove(&plan);
+                continue;
+            };
+            let fresh = !self.work.plans.contains_key(&plan);
+            self.work.plans.entry(plan.clone()).or_default();
+            // A change of the plan itself (sealed, cancelled, closed, requeue, limits) may concern every task.
+            if change.whole || change.plan || fresh {
+                for task in 0..view.tasks.len() {
+                    self.look(&model, &plan, task as u32, &hq);
+                }
+                self.look_at_cancel(&model, &plan);
+            } else {
+                for task in &change.tasks {
+                    self.look(&model, &plan, *task, &hq);
+                    if several && let Some(target) = view.plan.targets.get(*task as usize) {
+                        self.look_at_terminal(&model, &target.terminal(), Some(&plan), &hq);
+                    }
+                }
+                if view.plan.cancel.is_some() {
+                    self.look_at_cancel(&model, &plan);
+                }
+            }
+        }
+    }
+
+    /// Asks the policy about one task and does what it says.
+    fn look(&mut self, model: &Model, plan: &PlanId, task: u32, hq: &Hq) {
+        let Some(view) = model.plan(plan) else { return };
+        let Some(step) = ready::step(view, &mut self.work, &self.terminals, task, hq) else { return };
+        match step {
+            Step::Nothing | Step::WaitPresence => {}
+            Step::WaitUntil(at_ms) => self.work.wake_at(plan, task, at_ms.max(hq.now_ms + 1)),
+            Step::Decide(event) => ready::decide(&mut self.work, plan, task, event),
+            Step::Ready { release } => {
+                // Told apart from the offline ones while it waits; a free plan hands it out at once instead.
+                let crowded = release && ready::out(view, &self.work, hq) >= view.plan.limits.in_flight as usize;
+                if crowded {
+                    ready::decide(&mut self.work, plan, task, TaskEvent::Released);
+                } else if let Some(work) = self.work.plans.get_mut(plan) {
+                    work.queue(task);
+                }
+            }
+        }
+    }
+
+    /// `plan.cancelled` once a cancel decision for every open task is in view.
+    fn look_at_cancel(&mut self, model: &Model, plan: &PlanId) {
+        let (Some(view), Some(work)) = (model.plan(plan), self.work.plans.get_mut(plan)) else { return };
+        let asked = view.plan.cancel.is_some() && view.plan.cancelled_seq.is_none();
+        let decided = view.tasks.iter().all(|t| t.state.is_final() || t.cancelling);
+        if asked && decided && !work.cancelling && work.deciding.values().all(|d| matches!(d, Deciding::Stored(seq) if *seq <= view.last_seq)) {
+            work.cancelling = true;
+            self.work.outbox.push_back(Decision { plan: plan.clone(), task: None, event: None });
+        }
+    }
+
+    fn look_at_terminal(&mut self, model: &Model, terminal: &TerminalId, but: Option<&PlanId>, hq: &Hq) {
+        let tasks: Vec<(PlanId, u32)> = model
+            .open()
+            .filter(|v| Some(v.plan.id()) != but)
+            .filter_map(|v| v.plan.index.get(terminal.as_str()).map(|i| (v.plan.id().clone(), *i)))
+            .collect();
+        for (plan, task) in tasks {
+            self.look(model, &plan, task, hq);
+        }
+    }
+
+    fn look_at_terminals(&mut self, terminals: &[TerminalId]) {
+        let hq = self.hq();
+        let open = self.deps.open.clone();
+        let model = open.read();
+        for terminal in terminals {
+            self.look_at_terminal(&model, terminal, None, &hq);
+        }
+    }
+
+    fn take_beats(&mut self, first: BusMessage, more: &mut BoxStream<BusMessage>) {
+        let (now_ms, default_ms) = (self.deps.clock.now_ms(), self.hq().beat_ms);
+        let mut changed = Vec::new();
+        let mut next = Some(first);
+        let mut taken = 0;
+        while let Some(message) = next {
+            taken += 1;
+            if let (Some(id), Ok(beat)) = (subjects::parse_terminal(&message.subject), serde_json::from_slice::<Beat>(&message.payload)) {
+                match self.terminals.beat(&id, beat, now_ms, default_ms) {
+                    Heard::Changed => changed.push(id),
+                    Heard::MustWait(at_ms) => self.wake_terminal(&id, at_ms),
+                    Heard::InUse => self.say_in_use(&id),
+                    Heard::Same | Heard::Full => {}
+                }
+            }
+            next = if taken < BEATS_PER_TURN { more.next().now_or_never().flatten() } else { None };
+        }
+        if !changed.is_empty() {
+            self.look_at_terminals(&changed);
+        }
+    }
+
+    fn say_in_use(&self, id: &TerminalId) {
+        tracing::warn!(terminal = %id, code = "TERMINAL_ID_IN_USE", "two processes use this terminal id; nothing is dispatched to it until `fanfold terminal replace {id}`");
+    }
+
+    /// Looks at a terminal's tasks again at a moment.
+    fn wake_terminal(&mut self, terminal: &TerminalId, at_ms: i64) {
+        let open = self.deps.open.clone();
+        let model = open.read();
+        for view in model.open() {
+            if let Some(task) = view.plan.index.get(terminal.as_str()) {
+                self.work.wake_at(view.plan.id(), *task, at_ms);
+            }
+        }
+    }
+
+    async fn take_sync(&mut self, message: BusMessage) {
+        let Some(id) = subjects::parse_terminal(&message.subject) else { return };
+        let Some(reply) = message.reply.filter(|r| subjects::is_inbox(r, Some(&id))) else { return };
+        let answer = match serde_json::from_slice::<SyncRequest>(&message.payload) {
+            Ok(request) => self.answer_sync(&id, &request),
+            Err(error) => {
+                tracing::debug!(terminal = %id, %error, "a sync can't be read");
+                SyncAnswer::bare(SyncStatus::Later, 0, Some(60_000))
+            }
+        };
+        if let Ok(text) = serde_json::to_vec(&answer) {
+            // A lost answer is asked for again.
+            let _ = self.deps.ledger.publish(&reply, Bytes::from(text)).await;
+        }
+    }
+
+    fn answer_sync(&mut self, id: &TerminalId, request: &SyncRequest) -> SyncAnswer {
+        let hq = self.hq();
+        let open = self.deps.open.clone();
+        let model = open.read();
+        let listed = request.holds.iter().map(|h| h.attempt.clone()).collect();
+        if !hq.caught_up || model.seq() < request.known_seq {
+            return SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(200));
+        }
+        match self.terminals.sync(id, &request.identity, listed, request.known_seq, (hq.now_ms, hq.beat_ms)) {
+            Heard::InUse => SyncAnswer::bare(SyncStatus::TerminalIdInUse, model.seq(), None),
+            Heard::Full => SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(60_000)),
+            Heard::MustWait(at_ms) => {
+                drop(model);
+                self.wake_terminal(id, at_ms);
+                SyncAnswer::bare(SyncStatus::Later, 0, Some((at_ms - hq.now_ms).max(50).unsigned_abs()))
+            }
+            Heard::Same | Heard::Changed => {
+                let answer = crate::sync::answer(&model, id, request);
+                self.look_at_terminal(&model, id, None, &hq);
+                answer
+            }
+        }
+    }
+
+    async fn take_replace(&mut self, message: BusMessage) {
+        let Some(reply) = message.reply.filter(|r| subjects::is_inbox(r, None)) else { return };
+        let answer = match serde_json::from_slice::<ReplaceRequest>(&message.payload) {
+            Err(error) => ApiAnswer::Error(ApiError::new("INVALID_REQUEST", format!("the request can't be read: {error}"))),
+            Ok(request) => match self.terminals.replace(&request.terminal, request.journal.clone()) {
+                None => ApiAnswer::Error(ApiError::new("UNKNOWN_TERMINAL", format!("no terminal {} was ever heard of", request.terminal))),
+                Some(_) => {
+                    tracing::info!(terminal = %request.terminal, by = %request.by, journal = ?request.journal, "terminal replaced");
+                    ApiAnswer::Ok(Replaced { terminal: request.terminal, journal: request.journal })
+                }
+            },
+        };
+        if let Ok(text) = serde_json::to_vec(&answer) {
+            let _ = self.deps.ledger.publish(&reply, Bytes::from(text)).await;
+        }
+    }
+
+    fn take_position(&mut self, position: Position) {
+        if position.reconnects != self.reconnects {
+            self.reconnects = position.reconnects;
+            self.connected_ms = self.deps.clock.now_ms();
+        }
+    }
+
+    /// Who fell silent, whose wait is over, and what the registry should know.
+    fn sweep(&mut self) {
+        let (now_ms, default_ms) = (self.deps.clock.now_ms(), self.hq().beat_ms);
+        let mut changed = self.terminals.sweep(now_ms, default_ms);
+        let waiting: Vec<TerminalId> = self.terminals.waiting(now_ms);
+        changed.extend(waiting.into_iter().filter(|id| self.terminals.promote(id, now_ms)));
+        if !changed.is_empty() {
+            self.look_at_terminals(&changed);
+        }
+        if self.registry.is_none() && !self.terminals.dirty.is_empty() {
+            let records = registry::take_changed(&mut self.terminals);
+            let ledger = Arc::clone(&self.deps.ledger);
+            let ids: Vec<TerminalId> = records.iter().filter_map(|(k, _)| TerminalId::new(k.strip_prefix("terminal.")?).ok()).collect();
+            self.registry = Some(tokio::spawn(async move {
+                match ledger.put_terminals(records).await {
+                    Ok(()) => Vec::new(),
+                    Err(error) => {
+                        tracing::warn!(%error, "the registry could not be written; it is tried again");
+                        ids
+                    }
+                }
+            }));
+        }
+    }
+
+    fn take_written(&mut self, unwritten: Result<Vec<TerminalId>, tokio::task::JoinError>) {
+        self.registry = None;
+        self.terminals.dirty.extend(unwritten.unwrap_or_default());
+    }
+}
+
+/// The result of a task that may not be there: then it never comes.
+async fn joined<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    match task {
+        Some(task) => task.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,81 @@
+//! What can be said at the command line.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use crate::cmd;
+use crate::exit;
+
+/// Fans one plan out to every store's terminal and folds what comes back into an honest summary.
+#[derive(Debug, Parser)]
+#[command(name = "fanfold", version, propagate_version = true, after_help = exit::TABLE, max_term_width = 110)]
+pub struct Cli {
+    /// Options every command knows.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options every command knows.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// The nats-server; without it the running `fanfold up`'s, else nats://127.0.0.1:4222
+    #[arg(long, global = true, env = "FANFOLD_NATS", value_name = "URL")]
+    pub nats: Option<String>,
+    /// Credentials file for the server
+    #[arg(long, global = true, env = "FANFOLD_NATS_CREDS", value_name = "FILE")]
+    pub creds: Option<PathBuf>,
+    /// Answer in JSON, errors too
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Who asks, as the log will say; without it $USER
+    #[arg(long, global = true, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Say more on stderr; twice: everything
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+impl Global {
+    /// Who asks.
+    pub fn who(&self) -> String {
+        let user = || std::env::var("USER").ok().filter(|u| !u.is_empty());
+        self.by.clone().or_else(user).unwrap_or_else(|| "unknown".to_owned())
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    // `Up`, `Serve` and `Demo` belong here: they host services and come with the modules `host` and `demo`.
+    /// Run a store's terminal, list terminals, replace one
+    #[command(subcommand)]
+    Terminal(cmd::terminal::TerminalCommand),
+    /// Import and list stores
+    #[command(subcommand)]
+    Stores(cmd::stores::StoresCommand),
+    /// Submit, follow, cancel and close plans
+    #[command(subcommand)]
+    Plan(cmd::plan::PlanCommand),
+    /// Look at tasks and requeue failed ones
+    #[command(subcommand)]
+    Task(cmd::task::TaskCommand),
+    /// Show the account of a plan: who is in, who is missing, why
+    Summary(cmd::summary::SummaryArgs),
+    /// Read the log
+    Events(cmd::events::EventsArgs),
+    /// Register and list task types
+    #[command(subcommand)]
+    Type(cmd::types::TypeCommand),
+    /// Compute a plan's account again from the log, or check that everything written is true
+    Replay(cmd::replay::ReplayArgs),
+    /// Say what is running and what is not, and what to do about it
+    Doctor(cmd::doctor::DoctorArgs),
+    /// The exit codes and what they mean
+    #[command(long_about = exit::TABLE)]
+    ExitCodes,
+}

@@ -1,0 +1,179 @@
+//! `fanfold terminal`: the agent of a store, and what HQ knows of terminals.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use fanfold_domain::ids::TerminalId;
+use fanfold_wire::api::{ReplaceRequest, Replaced, TerminalList};
+use fanfold_wire::record::TerminalRecord;
+use jiff::tz::TimeZone;
+use serde_json::json;
+
+use super::{label, stores, terminal_id};
+use crate::cli::Global;
+use crate::client::server_url;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::out::Out;
+use crate::render::format::{number, one_line, time};
+use crate::render::summary::Stores;
+use crate::render::table::Table;
+use crate::session::Session;
+
+/// Run a store's terminal, list terminals, replace one
+#[derive(Debug, Subcommand)]
+pub enum TerminalCommand {
+    /// Be a store's terminal: take tasks, run them, report
+    Run(RunArgs),
+    /// List terminals: who is online, what they run
+    Ls(LsArgs),
+    /// Let another machine act under a terminal's id
+    Replace(ReplaceArgs),
+}
+
+/// Be a store's terminal: take tasks, run them, report
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fanfold terminal run --id SH_0312 --root /srv/store --nats nats://hq:4222
+  fanfold terminal run --id SH_0312 --root ./store --slots 2 --label region=east --time-zone Asia/Shanghai
+
+The journal keeps what was done and not yet answered: a terminal without its journal is another terminal to HQ
+(`fanfold terminal replace` lets it in).")]
+pub struct RunArgs {
+    /// The terminal's id; for store plans the store's
+    #[arg(long, value_parser = terminal_id)]
+    pub id: TerminalId,
+    /// The folder with the store's logs and configuration
+    #[arg(long, value_name = "DIR")]
+    pub root: PathBuf,
+    /// Tasks it runs at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub slots: u32,
+    /// A label it gives itself, key=value; may be repeated
+    #[arg(long, value_parser = label, value_name = "KEY=VALUE")]
+    pub label: Vec<(String, String)>,
+    /// The journal file; without it one in the root folder
+    #[arg(long, value_name = "PATH")]
+    pub journal: Option<PathBuf>,
+    /// The store's IANA time zone; without it this machine's
+    #[arg(long, value_name = "ZONE")]
+    pub time_zone: Option<String>,
+}
+
+/// List terminals: who is online, what they run
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  fanfold terminal ls\n  fanfold terminal ls --offline --region east")]
+pub struct LsArgs {
+    /// Only those that aren't online
+    #[arg(long)]
+    pub offline: bool,
+    /// Only those of stores of this region
+    #[arg(long)]
+    pub region: Option<String>,
+}
+
+/// Let another machine act under a terminal's id
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fanfold terminal replace SH_0312                 the one that is heard next
+  fanfold terminal replace SH_0312 --journal 5f2c  only the one with this journal")]
+pub struct ReplaceArgs {
+    /// The terminal
+    #[arg(value_parser = terminal_id)]
+    pub id: TerminalId,
+    /// The journal id to let in; without it the one heard next
+    #[arg(long)]
+    pub journal: Option<String>,
+}
+
+/// Runs the agent until it is told to end.
+///
+/// # Errors
+/// `BAD_TIME_ZONE`, and the agent's own.
+pub async fn run(args: &RunArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    if let Some(zone) = &args.time_zone {
+        TimeZone::get(zone).map_err(|_| CliError::input("BAD_TIME_ZONE", format!("`{zone}` is not an IANA time zone such as Asia/Shanghai")))?;
+    }
+    run_agent(args, &server_url(global.nats.as_deref()), global, out).await
+}
+
+/// Placeholder: the call of `fanfold_terminal::agent::run(AgentConfig, Shutdown)` stands here once that crate has it.
+async fn run_agent(args: &RunArgs, url: &str, _global: &Global, _out: &Out) -> Result<Exit, CliError> {
+    Err(CliError::Internal(format!("this build has no terminal agent: {} cannot be started against {url}", args.id)))
+}
+
+/// Carries out `terminal ls` and `terminal replace`.
+///
+/// # Errors
+/// See [`CliError`].
+pub async fn execute(command: TerminalCommand, session: &Session) -> Result<Exit, CliError> {
+    match command {
+        TerminalCommand::Run(args) => {
+            Err(CliError::Usage(format!("`terminal run --id {}` makes its own connection and can't be run in another's", args.id)))
+        }
+        TerminalCommand::Ls(args) => ls(&args, session).await,
+        TerminalCommand::Replace(args) => replace(args, session).await,
+    }
+}
+
+async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
+    let mut list: TerminalList = session.call("terminal", "list", &json!({})).await?;
+    let stores = stores::load(session).await?;
+    let region = |t: &TerminalRecord| stores.get(t.id.as_str()).map(|s| s.region.as_str()).unwrap_or_default();
+    list.terminals.retain(|t| !(args.offline && t.online) && args.region.as_deref().is_none_or(|r| region(t).eq_ignore_ascii_case(r)));
+    if session.json {
+        session.out.json(&list)?;
+    } else {
+        session.out.text(&list_text(&list.terminals, &stores, &session.zone))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Terminals, a line each, and a line of totals.
+pub fn list_text(terminals: &[TerminalRecord], stores: &Stores, zone: &TimeZone) -> String {
+    let mut table = Table::new(&["terminal", "name", "region", "state", "last seen", ">slots", "version", "types", "labels", "attention"]);
+    for terminal in terminals {
+        let store = stores.get(terminal.id.as_str());
+        let labels: Vec<String> = terminal.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let refused: u64 = terminal.reports.refused.values().sum();
+        let mut attention = Vec::new();
+        if terminal.id_in_use {
+            attention.push("two processes use this id: `fanfold terminal replace`".to_owned());
+        }
+        if refused > 0 {
+            attention.push(format!("{} reports refused", number(refused)));
+        }
+        table.row([
+            terminal.id.to_string(),
+            store.map(|s| one_line(&s.name, 30)).unwrap_or_default(),
+            store.map(|s| one_line(&s.region, 20)).unwrap_or_default(),
+            if terminal.online { "online" } else { "offline" }.to_owned(),
+            terminal.last_seen_ms.map_or_else(|| "never".to_owned(), |ms| time(ms, zone)),
+            terminal.slots.to_string(),
+            one_line(&terminal.version, 20),
+            one_line(&terminal.types.join(" "), 60),
+            one_line(&labels.join(" "), 60),
+            attention.join("; "),
+        ]);
+    }
+    let online = terminals.iter().filter(|t| t.online).count();
+    let (online, offline) = (number(online as u64), number((terminals.len() - online) as u64));
+    if table.is_empty() {
+        return "no terminals\n".to_owned();
+    }
+    format!("{}{online} online, {offline} offline\n", table.text())
+}
+
+async fn replace(args: ReplaceArgs, session: &Session) -> Result<Exit, CliError> {
+    let request = ReplaceRequest { terminal: args.id, journal: args.journal, by: session.by.clone() };
+    let replaced: Replaced = session.call("terminal", "replace", &request).await?;
+    if session.json {
+        session.out.json(&replaced)?;
+    } else {
+        let who = replaced.journal.map_or_else(|| "the process heard next".to_owned(), |j| format!("journal {j}"));
+        session.out.text(&format!("{}: from now on {who} acts under this id", replaced.terminal))?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,80 @@
+//! Group commit: whatever came in while the last commit was under way goes into the next one.
+
+use fanfold_ledger::port::{Append, Appended, LedgerError};
+use fanfold_wire::terminal::{ReportStatus, refusal};
+use tokio::sync::mpsc;
+
+use crate::Deps;
+use crate::answers::{Examined, refused, retry, settled};
+
+/// Requests taken into one commit.
+const REQUESTS_PER_COMMIT: usize = 1_000;
+/// Reports taken into one commit, at least one request.
+const REPORTS_PER_COMMIT: usize = 1_000;
+
+/// Commits and answers until the intake is gone and its queue empty.
+pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
+    let mut taken = Vec::with_capacity(REQUESTS_PER_COMMIT);
+    while queue.recv_many(&mut taken, REQUESTS_PER_COMMIT).await > 0 {
+        let mut requests = std::mem::take(&mut taken).into_iter().peekable();
+        while requests.peek().is_some() {
+            let mut group = Vec::new();
+            let mut reports = 0;
+            while let Some(request) = requests.next_if(|r| group.is_empty() || reports + r.candidates.len() <= REPORTS_PER_COMMIT) {
+                reports += request.candidates.len();
+                group.push(request);
+            }
+            commit(&deps, group).await;
+        }
+    }
+}
+
+async fn commit(deps: &Deps, mut group: Vec<Examined>) {
+    let appends: Vec<Append> = group.iter().flat_map(|r| r.candidates.iter().map(|c| c.append.clone())).collect();
+    let outcome = if appends.is_empty() { Ok(Vec::new()) } else { deps.ledger.append(appends).await };
+    let mut appended = match outcome {
+        Ok(appended) => appended.into_iter().map(Ok).collect::<Vec<_>>(),
+        Err(error) => {
+            tracing::warn!(code = error.code(), %error, "reports could not be written; the terminals keep them and send them again");
+            Vec::from_iter(std::iter::repeat_n(Err(error), group.iter().map(|r| r.candidates.len()).sum()))
+        }
+    }
+    .into_iter();
+    for request in &mut group {
+        for candidate in std::mem::take(&mut request.candidates) {
+            let answer = match appended.next() {
+                Some(Ok(appended)) => of_appended(candidate.index, &appended, candidate.valid),
+                Some(Err(error)) => of_error(candidate.index, &error),
+                None => retry(candidate.index, refusal::UNAVAILABLE, "the log gave no answer; send it again"),
+            };
+            request.answer(answer);
+        }
+        deps.stats.count(&request.terminal, &request.answers);
+    }
+    for request in &group {
+        let Some(reply) = &request.reply else { continue };
+        if let Err(error) = deps.ledger.publish(reply, request.encode()).await {
+            tracing::debug!(terminal = %request.terminal, %error, "an answer could not be sent; the terminal will ask again");
+        }
+    }
+}
+
+fn of_appended(index: usize, appended: &Appended, valid: Option<bool>) -> fanfold_wire::terminal::ReportResult {
+    match appended {
+        Appended::Stored { seq } => settled(index, ReportStatus::Recorded, *seq, valid),
+        Appended::Duplicate { seq } => settled(index, ReportStatus::Duplicate, *seq, valid),
+        Appended::Conflicting { seq } => {
+            refused(index, refusal::CONFLICT, &format!("the log holds another content under this report's id, at sequence {seq}; the first one stands"))
+        }
+        Appended::Refused { code, message } => refused(index, code, message),
+        // A report carries no expectation; a conflict can only be a passing state of the server.
+        Appended::Conflict => retry(index, refusal::UNAVAILABLE, "the log refused it for now; send it again"),
+    }
+}
+
+fn of_error(index: usize, error: &LedgerError) -> fanfold_wire::terminal::ReportResult {
+    match error {
+        LedgerError::Full(_) => retry(index, refusal::LOG_FULL, "the log is full; keep the report and send it again"),
+        _ => retry(index, refusal::UNAVAILABLE, "the log is away; keep the report and send it again"),
+    }
+}

@@ -1,0 +1,83 @@
+//! Buckets, types and objects.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use super::{Bench, Outcome, ensure, equal, text, within};
+use crate::port::{BoxStream, Entry, LedgerError};
+
+async fn listed(entries: Result<BoxStream<Result<Entry, LedgerError>>, LedgerError>) -> Result<BTreeMap<String, Bytes>, String> {
+    let entries: Vec<_> = within(entries.map_err(text)?.collect()).await?;
+    entries.into_iter().map(|entry| entry.map(|entry| (entry.key, entry.value)).map_err(text)).collect()
+}
+
+pub(super) async fn records_are_put_read_and_listed(bench: Bench) -> Outcome {
+    let key = |n: usize| format!("task.{}.t{n}.main", bench.tag);
+    let record = |n: usize| (key(n), Bytes::from(format!("record {n}")));
+    ensure("none yet", bench.one.get_state(&key(1)).await.map_err(text)?.is_none())?;
+    bench.one.put_state((0..3_000).map(record).collect()).await.map_err(text)?;
+    let twice = vec![(key(1), Bytes::from_static(b"old")), (key(1), Bytes::from_static(b"new"))];
+    let before = bench.one.get_state(&key(1)).await.map_err(text)?.ok_or("no record")?;
+    bench.one.put_state(twice).await.map_err(text)?;
+    let after = bench.other.get_state(&key(1)).await.map_err(text)?.ok_or("no record")?;
+    equal("the later of a key wins", after.value, Bytes::from_static(b"new"))?;
+    ensure("revisions rise", after.revision > before.revision)?;
+    let all = listed(bench.other.list_state(&format!("task.{}.>", bench.tag)).await).await?;
+    equal("records", all.len(), 3_000)?;
+    equal("one of them", all.get(&key(2)), Some(&Bytes::from_static(b"record 2")))?;
+    equal("the rewritten one", all.get(&key(1)), Some(&Bytes::from_static(b"new")))?;
+    let none = listed(bench.one.list_state(&format!("plan.{}", bench.tag)).await).await?;
+    equal("nothing there", none.len(), 0)
+}
+
+pub(super) async fn the_checkpoint_knows_its_last_writer(bench: Bench) -> Outcome {
+    let put = |value: &'static str, expect| bench.one.put_checkpoint(Bytes::from_static(value.as_bytes()), expect);
+    let now = bench.one.get_checkpoint().await.map_err(text)?.map_or(0, |entry| entry.revision);
+    let first = put("one", now).await.map_err(text)?.ok_or("refused")?;
+    equal("who is behind", put("two", now).await.map_err(text)?, None)?;
+    equal("who is ahead", put("two", first + 100).await.map_err(text)?, None)?;
+    let second = put("two", first).await.map_err(text)?.ok_or("refused")?;
+    ensure("revisions rise", second > first)?;
+    let entry = bench.other.get_checkpoint().await.map_err(text)?.ok_or("no checkpoint")?;
+    equal("checkpoint", (entry.revision, entry.value), (second, Bytes::from_static(b"two")))
+}
+
+pub(super) async fn terminals_are_records_too(bench: Bench) -> Outcome {
+    let key = format!("store.{}", bench.tag);
+    ensure("none yet", bench.one.get_terminal(&key).await.map_err(text)?.is_none())?;
+    bench.one.put_terminals(vec![(key.clone(), Bytes::from_static(b"{}"))]).await.map_err(text)?;
+    let entry = bench.other.get_terminal(&key).await.map_err(text)?.ok_or("no record")?;
+    equal("record", entry.value, Bytes::from_static(b"{}"))?;
+    let all = listed(bench.other.list_terminals("store.*").await).await?;
+    ensure("it is listed", all.contains_key(&key))?;
+    ensure("not in the other bucket", bench.one.get_state(&key).await.map_err(text)?.is_none())
+}
+
+pub(super) async fn types_never_change(bench: Bench) -> Outcome {
+    let (one, two) = (Bytes::from_static(b"{\"v\":1}"), Bytes::from_static(b"{\"v\":2}"));
+    ensure("none yet", bench.one.get_type(&bench.tag, 1).await.map_err(text)?.is_none())?;
+    equal("created", bench.one.create_type(&bench.tag, 1, one.clone()).await.map_err(text)?, None)?;
+    let again = bench.other.create_type(&bench.tag, 1, two.clone()).await.map_err(text)?;
+    equal("there already", again, Some(one.clone()))?;
+    equal("unchanged", bench.other.get_type(&bench.tag, 1).await.map_err(text)?, Some(one.clone()))?;
+    for version in [10, 2] {
+        equal("created", bench.one.create_type(&bench.tag, version, two.clone()).await.map_err(text)?, None)?;
+    }
+    let all = bench.one.list_types().await.map_err(text)?;
+    let ours: Vec<_> = all.into_iter().filter(|(name, ..)| *name == bench.tag).map(|(_, version, _)| version).collect();
+    equal("versions", ours, vec![1, 2, 10])
+}
+
+pub(super) async fn objects_come_back(bench: Bench) -> Outcome {
+    let bytes = Bytes::from((0..2_000_000_u32).map(|n| (n % 251) as u8).collect::<Vec<_>>());
+    let name = format!("{}.bin", bench.tag);
+    ensure("none yet", bench.one.get_object(&name).await.map_err(text)?.is_none())?;
+    for _ in 0..2 {
+        bench.one.put_object(&name, bytes.clone()).await.map_err(text)?;
+        let found = bench.other.get_object(&name).await.map_err(text)?.ok_or("no object")?;
+        ensure("the same bytes", found == bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Leadership of a role, as a candidate sees it. What makes it harmless is the fence in the log; this module only decides when to try.
+//!
+//! The leader beats on core NATS and answers a probe. A standby takes the lead at once when nobody answers the probe at all, and
+//! otherwise after a lease without a beat. Taking it wrongly costs the other side its lead and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanfold_wire::subjects;
+use futures::StreamExt;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::port::{BoxStream, BusMessage, Fence, FencedError, Ledger, LedgerError, RequestError};
+
+/// A process that may lead a role.
+pub struct Candidate {
+    ledger: Arc<dyn Ledger>,
+    role: &'static str,
+    lease: Duration,
+}
+
+/// The part of a held lead that runs beside the work: beats, answers to probes, and looking again when somebody else beats.
+pub struct Keeper {
+    incarnation: String,
+    foreign: BoxStream<BusMessage>,
+    probes: BoxStream<BusMessage>,
+    beat: tokio::time::Interval,
+    ledger: Arc<dyn Ledger>,
+    role: &'static str,
+}
+
+impl Candidate {
+    /// A candidate for `role`, which is given up after `lease` without a beat.
+    pub fn new(ledger: Arc<dyn Ledger>, role: &'static str, lease: Duration) -> Self {
+        Self { ledger, role, lease }
+    }
+
+    /// Waits as standby until the lead can be taken, and takes it. `incarnation` must never have been used.
+    ///
+    /// # Errors
+    /// Those of the ledger; try again.
+    pub async fn win(&self, incarnation: String) -> Result<(Fence, Keeper), LedgerError> {
+        let mut beats = self.ledger.subscribe(&subjects::lead(self.role), None).await?;
+        let mut heard = Instant::now();
+        loop {
+            if self.nobody_answers().await || heard.elapsed() >= self.lease {
+                match self.ledger.acquire_fence(self.role, &incarnation).await {
+                    Ok(fence) => return self.lead(fence, incarnation, beats).await,
+                    Err(FencedError::Overtaken(_)) => heard = Instant::now(),
+                    Err(FencedError::Ledger(error)) => return Err(error),
+                }
+            }
+            match timeout_at(heard + self.lease, beats.next()).await {
+                Ok(Some(_)) => heard = Instant::now(),
+                Ok(None) => return Err(LedgerError::Other("the subscription to the leader's beats ended".into())),
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn nobody_answers(&self) -> bool {
+        let probe = self.ledger.request(&subjects::who(self.role), Bytes::new(), self.lease.min(Duration::from_secs(1))).await;
+        matches!(probe, Err(RequestError::NoResponders(_)))
+    }
+
+    async fn lead(
+        &self,
+        fence: Fence,
+        incarnation: String,
+        foreign: BoxStream<BusMessage>,
+    ) -> Result<(Fence, Keeper), LedgerError> {
+        let probes = self.ledger.subscribe(&subjects::who(self.role), None).await?;
+        tracing::info!(role = self.role, incarnation, fence_seq = fence.last_seq, "leading");
+        let (ledger, role) = (Arc::clone(&self.ledger), self.role);
+        let beat = tokio::time::interval(self.lease / 3);
+        Ok((fence, Keeper { incarnation, foreign, probes, beat, ledger, role }))
+    }
+}
+
+/// Whether a lead is still believed to be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// As far as is known.
+    Leading,
+    /// Somebody else appended a later fence: stop answering, become standby.
+    Overtaken,
+}
+
+impl Keeper {
+    /// Runs until the lead is lost. Safe to drop at any await.
+    pub async fn keep(&mut self) -> Standing {
+        let lead = self;
+        loop {
+            tokio::select! {
+                _ = lead.beat.tick() => {
+                    // A beat that can't be sent is missed by the standby, as it should be.
+                    let _ = lead.ledger.publish(&subjects::lead(lead.role), Bytes::from(lead.incarnation.clone())).await;
+                }
+                Some(probe) = lead.probes.next() => {
+                    if let Some(reply) = probe.reply.filter(|r| subjects::is_inbox(r, None)) {
+                        let _ = lead.ledger.publish(&reply, Bytes::from(lead.incarnation.clone())).await;
+                    }
+                }
+                Some(beat) = lead.foreign.next() => {
+                    if beat.payload != lead.incarnation.as_bytes() && overtaken(lead.ledger.as_ref(), lead.role, &lead.incarnation).await {
+                        return Standing::Overtaken;
+                    }
+                }
+                else => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+/// Whether the role's last fence is another incarnation's.
+pub async fn overtaken(ledger: &dyn Ledger, role: &str, incarnation: &str) -> bool {
+    match ledger.last_under(&subjects::fence(role)).await {
+        Ok(Some(last)) => last.id.split('/').nth(1).is_some_and(|owner| owner != incarnation),
+        Ok(None) | Err(_) => false,
+    }
+}

@@ -1,0 +1,172 @@
+//! Open plans: every plan that isn't over, folded in memory, the same for every service of a process.
+//!
+//! At start: the log's last sequence S, the plans open at S (the checkpoint's list, then submissions after it; without a usable
+//! checkpoint the whole log's submissions), one filtered read of their events up to S, then one unfiltered ordered tail from S+1.
+//! Nothing is decided before S is reached. Services are level-triggered: [`Subscription`] only says *where* to look again.
+//!
+//! **Invariant.** Nothing here is written anywhere; what is held is a pure function of the log up to [`Position::seq`].
+
+mod load;
+mod model;
+mod subscription;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::port::{Ledger, LedgerError, Stored, TailItem};
+
+pub use model::{Known, Model};
+pub use subscription::{Changes, PlanChange, Subscription};
+
+use subscription::Mailbox;
+
+/// How far the fold is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Last sequence folded.
+    pub seq: u64,
+    /// Whether that has reached the end of the log as it was at the last (re)connect.
+    pub caught_up: bool,
+    /// Counts up when the tail had to be made anew.
+    pub reconnects: u64,
+}
+
+struct Shared {
+    model: RwLock<Model>,
+    mailboxes: Mutex<Vec<Arc<Mailbox>>>,
+    position: watch::Sender<Position>,
+}
+
+/// Handle to the open plans; clones share one fold and one tail.
+#[derive(Clone)]
+pub struct OpenPlans {
+    shared: Arc<Shared>,
+    tail: Arc<TailTask>,
+}
+
+struct TailTask(JoinHandle<()>);
+
+impl Drop for TailTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl OpenPlans {
+    /// Loads the open plans and begins to follow the log. Returns when the end of the log at the call is reached.
+    ///
+    /// # Errors
+    /// Those of the ledger; nothing is left running then.
+    pub async fn start(ledger: Arc<dyn Ledger>) -> Result<Self, LedgerError> {
+        let (model, seq) = load::load(ledger.as_ref()).await?;
+        let tail = ledger.tail(seq + 1).await?;
+        let (position, _) = watch::channel(Position { seq, caught_up: true, reconnects: 0 });
+        let shared = Arc::new(Shared { model: RwLock::new(model), mailboxes: Mutex::new(Vec::new()), position });
+        let follower = Arc::clone(&shared);
+        let task = tokio::spawn(async move { follower.follow(ledger, tail).await });
+        Ok(Self { shared, tail: Arc::new(TailTask(task)) })
+    }
+
+    /// The fold as it is now. Hold it briefly: the tail waits meanwhile.
+    pub fn read(&self) -> RwLockReadGuard<'_, Model> {
+        // A panic while folding is a bug; what was folded before it is still true, and the next start folds it anew.
+        self.shared.model.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the fold is.
+    pub fn position(&self) -> watch::Receiver<Position> {
+        self.shared.position.subscribe()
+    }
+
+    /// Waits until the fold has reached `seq`; false when it has not within `timeout`.
+    pub async fn reached(&self, seq: u64, timeout: std::time::Duration) -> bool {
+        let mut position = self.position();
+        let wait = position.wait_for(|p| p.seq >= seq);
+        matches!(tokio::time::timeout(timeout, wait).await, Ok(Ok(_)))
+    }
+
+    /// A mailbox of changes from now on; everything open now is in its first reading. With `holds_over`, plans that are over stay
+    /// readable until [`Subscription::release`] has passed their final summary.
+    pub fn subscribe(&self, holds_over: bool) -> Subscription {
+        let mailbox = Arc::new(Mailbox::new(holds_over));
+        let mut mailboxes = self.shared.mailboxes();
+        let model = self.read();
+        for plan in model.plans() {
+            mailbox.push_whole(plan.plan.id());
+        }
+        mailboxes.push(Arc::clone(&mailbox));
+        Subscription::new(mailbox)
+    }
+
+    /// Whether the follower still runs; false means the process must be restarted.
+    pub fn is_following(&self) -> bool {
+        !self.tail.0.is_finished()
+    }
+}
+
+impl Shared {
+    fn mailboxes(&self) -> MutexGuard<'_, Vec<Arc<Mailbox>>> {
+        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn follow(&self, ledger: Arc<dyn Ledger>, mut tail: crate::port::BoxStream<TailItem>) {
+        while let Some(item) = tail.next().await {
+            match item {
+                TailItem::Messages(messages) => self.apply(messages),
+                TailItem::Hole { from, to } => {
+                    tracing::error!(from, to, "the log has a hole: events are missing and stay missing; run `fanfold doctor`");
+                    self.model.write().unwrap_or_else(PoisonError::into_inner).note_hole(from, to);
+                }
+                TailItem::Reconnected => {
+                    self.position.send_modify(|p| {
+                        p.caught_up = false;
+                        p.reconnects += 1;
+                    });
+                    if let Ok(last_seq) = ledger.last_seq().await {
+                        self.model.write().unwrap_or_else(PoisonError::into_inner).catch_up_to(last_seq);
+                    }
+                    self.announce();
+                }
+            }
+        }
+        tracing::error!("the log's tail ended; this process must be restarted");
+    }
+
+    /// Folds a batch: parsed without the lock, applied under it, told afterwards.
+    fn apply(&self, messages: Vec<Stored>) {
+        let decoded = model::decode_all(&messages);
+        let mut mailboxes = self.mailboxes();
+        mailboxes.retain(|m| Arc::strong_count(m) > 1);
+        {
+            let mut model = self.model.write().unwrap_or_else(PoisonError::into_inner);
+            for (message, event) in messages.iter().zip(decoded) {
+                if let Some((plan, task)) = model.apply(message, event) {
+                    for mailbox in mailboxes.iter() {
+                        mailbox.push(&plan, task);
+                    }
+                }
+            }
+            let released = mailboxes.iter().filter(|m| m.holds_over()).map(|m| m.released()).min();
+            model.prune(released);
+        }
+        for mailbox in mailboxes.iter() {
+            mailbox.wake();
+        }
+        drop(mailboxes);
+        self.announce();
+    }
+
+    fn announce(&self) {
+        let (seq, caught_up) = {
+            let model = self.model.read().unwrap_or_else(PoisonError::into_inner);
+            (model.seq(), model.is_caught_up())
+        };
+        self.position.send_modify(|p| {
+            p.seq = seq;
+            p.caught_up = caught_up;
+        });
+    }
+}

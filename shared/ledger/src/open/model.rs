@@ -1,0 +1,182 @@
+//! The fold's state: views of open plans, what is known of closed ones, and what could not be read.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use fanfold_domain::ids::PlanId;
+use fanfold_domain::view::PlanView;
+use fanfold_wire::event::{EventError, LogEvent, decode};
+use lru::LruCache;
+
+use crate::port::Stored;
+
+/// Plans that are over are remembered by name up to this number; older ones are looked up in the log.
+const CLOSED_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
+/// Plans that are over are kept readable for a slow projector up to this number.
+const OVER_KEPT_MAX: usize = 256;
+/// Holes remembered.
+const HOLES_MAX: usize = 64;
+
+/// What the fold knows of a plan id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// It is open.
+    Open,
+    /// Its final summary is in the log.
+    Over,
+    /// Not seen: ask the log's leader.
+    Unknown,
+}
+
+/// Everything folded. Read through [`super::OpenPlans::read`].
+#[derive(Debug)]
+pub struct Model {
+    plans: BTreeMap<PlanId, PlanView>,
+    over: BTreeMap<u64, PlanId>,
+    closed: LruCache<PlanId, u64>,
+    seq: u64,
+    catch_up_seq: u64,
+    unreadable: u64,
+    after_close: u64,
+    holes: Vec<(u64, u64)>,
+}
+
+pub(super) fn decode_all(messages: &[Stored]) -> Vec<Result<LogEvent, EventError>> {
+    messages.iter().map(|m| decode(m.seq, m.time_ms, &m.subject, &m.payload)).collect()
+}
+
+impl Model {
+    pub(super) fn new(seq: u64) -> Self {
+        Self {
+            plans: BTreeMap::new(),
+            over: BTreeMap::new(),
+            closed: LruCache::new(CLOSED_REMEMBERED),
+            seq,
+            catch_up_seq: seq,
+            unreadable: 0,
+            after_close: 0,
+            holes: Vec::new(),
+        }
+    }
+
+    /// Last sequence folded.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Whether the end of the log as of the last (re)connect is reached.
+    pub fn is_caught_up(&self) -> bool {
+        self.seq >= self.catch_up_seq
+    }
+
+    /// Plans in memory, by id; those just over among them.
+    pub fn plans(&self) -> impl Iterator<Item = &PlanView> {
+        self.plans.values()
+    }
+
+    /// Plans that are not over, by id.
+    pub fn open(&self) -> impl Iterator<Item = &PlanView> {
+        self.plans.values().filter(|v| !v.is_over())
+    }
+
+    /// One plan in memory.
+    pub fn plan(&self, id: &PlanId) -> Option<&PlanView> {
+        self.plans.get(id)
+    }
+
+    /// What is known of an id.
+    pub fn known(&self, id: &PlanId) -> Known {
+        match self.plans.get(id) {
+            Some(view) if view.is_over() => Known::Over,
+            Some(_) => Known::Open,
+            None if self.closed.contains(id) => Known::Over,
+            None => Known::Unknown,
+        }
+    }
+
+    /// Messages of the log that could not be read.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
+    /// Events about tasks of plans that are over.
+    pub fn after_close(&self) -> u64 {
+        self.after_close
+    }
+
+    /// Missing ranges `[from, to)` of the log.
+    pub fn holes(&self) -> &[(u64, u64)] {
+        &self.holes
+    }
+
+    pub(super) fn note_hole(&mut self, from: u64, to: u64) {
+        if self.holes.len() < HOLES_MAX {
+            self.holes.push((from, to));
+        }
+    }
+
+    pub(super) fn catch_up_to(&mut self, seq: u64) {
+        self.catch_up_seq = self.catch_up_seq.max(seq);
+    }
+
+    /// Folds one message; says which plan changed, and which of its tasks.
+    pub(super) fn apply(&mut self, message: &Stored, event: Result<LogEvent, EventError>) -> Option<(PlanId, Option<u32>)> {
+        if message.seq <= self.seq {
+            return None;
+        }
+        self.seq = message.seq;
+        self.fold(message, event)
+    }
+
+    /// Folds one message of a filtered read, where sequences of other plans are mixed in any order.
+    pub(super) fn fold(&mut self, message: &Stored, event: Result<LogEvent, EventError>) -> Option<(PlanId, Option<u32>)> {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                self.unreadable += 1;
+                tracing::warn!(seq = message.seq, subject = %message.subject, %error, "an event of the log can't be read; it is counted and passed over");
+                return None;
+            }
+        };
+        match event {
+            LogEvent::Fence(_) => None,
+            LogEvent::Plan(id, logged) => {
+                match self.plans.get_mut(&id) {
+                    Some(view) => view.apply_plan(&logged),
+                    None => {
+                        let view = PlanView::begin(&logged)?;
+                        self.plans.insert(id.clone(), view);
+                    }
+                }
+                if let Some(final_seq) = self.plans.get(&id).and_then(|v| v.plan.final_seq) {
+                    self.over.insert(final_seq, id.clone());
+                    self.closed.put(id.clone(), final_seq);
+                }
+                Some((id, None))
+            }
+            LogEvent::Task(task, logged) => match self.plans.get_mut(&task.plan) {
+                Some(view) => {
+                    let (index, _) = view.apply_task(&task.target, &logged)?;
+                    Some((task.plan, u32::try_from(index).ok()))
+                }
+                None => {
+                    self.after_close += 1;
+                    None
+                }
+            },
+        }
+    }
+
+    /// Forgets plans that are over, up to `released` where somebody still reads them, and never more than a bounded number.
+    pub(super) fn prune(&mut self, released: Option<u64>) {
+        while let Some((&final_seq, _)) = self.over.first_key_value() {
+            let needed = released.is_some_and(|seq| final_seq > seq);
+            if needed && self.over.len() <= OVER_KEPT_MAX {
+                break;
+            }
+            if let Some(id) = self.over.remove(&final_seq) {
+                self.plans.remove(&id);
+            }
+        }
+    }
+}

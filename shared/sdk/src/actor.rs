@@ -1,0 +1,382 @@
+//! The one task a terminal's state belongs to: it takes inputs one by one, asks the rules in [`crate::holds`], and performs what they
+//! say. It never waits for the network or the disk itself; requests and durable writes come back as inputs.
+
+mod closing;
+mod sync;
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::{Client, Message, Subscriber};
+use bytes::Bytes;
+use fanfold_wire::domain::event::Dispatched;
+use fanfold_wire::subjects;
+use fanfold_wire::terminal::{AttemptRef, Beat, Command, Identity, ReportResult, SyncAnswer};
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::FutureExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::closing::Closing;
+use self::sync::SyncClock;
+use crate::config::TerminalConfig;
+use crate::connects::Connects;
+use crate::handler::Registry;
+use crate::holds::{Action, Admission, Holds, Origin};
+use crate::journal::{EndKind, Op, Record};
+use crate::outbox::ReportKey;
+use crate::runner::{self, RunnerShared};
+use crate::stats::TerminalStats;
+use crate::{holds, reports};
+
+/// Commands taken in one turn before anything else is looked at again.
+const COMMANDS_PER_TURN: usize = 64;
+/// Attempts listed in a beat.
+const BEAT_HOLDS_MAX: usize = 256;
+/// How long a publish may wait for room in the client's buffer.
+const PUBLISH_WAIT: Duration = Duration::from_secs(1);
+
+/// What comes back from the terminal's other tasks.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A run ended; `report` is in the journal if `journaled`.
+    Ended { attempt: AttemptRef, end: EndKind, report: Bytes, journaled: bool },
+    /// A run's begin could not be written.
+    NotBegun(AttemptRef),
+    /// A request with reports is over; what was told about each.
+    Answers(Vec<(ReportKey, ReportResult)>),
+}
+
+/// A durable write the actor asked for is over.
+enum Written {
+    Report { attempt: AttemptRef, end: EndKind, report: Bytes, ok: bool },
+    Probe { ok: bool },
+}
+
+/// A started terminal; see the module.
+pub(crate) struct Actor {
+    pub(crate) config: TerminalConfig,
+    pub(crate) client: Client,
+    pub(crate) registry: Registry,
+    pub(crate) identity: Identity,
+    pub(crate) shared: Arc<RunnerShared>,
+    pub(crate) holds: Holds,
+    pub(crate) subscription: Subscriber,
+    pub(crate) inputs: mpsc::Receiver<Input>,
+    pub(crate) connects: Connects,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) tracker: TaskTracker,
+    pub(crate) published: Arc<Mutex<TerminalStats>>,
+    /// What is to be performed at the start, from the journal.
+    pub(crate) actions: Vec<Action>,
+}
+
+/// The actor while it runs.
+struct Running {
+    actor: Actor,
+    runs: JoinSet<()>,
+    stops: HashMap<AttemptRef, CancellationToken>,
+    writes: FuturesUnordered<BoxFuture<'static, Written>>,
+    syncs: FuturesUnordered<BoxFuture<'static, Option<SyncAnswer>>>,
+    clock: SyncClock,
+    next_beat: Instant,
+    listening: bool,
+    closing: Option<Closing>,
+    stats: TerminalStats,
+}
+
+/// A pause of 80 to 100 % of `interval_ms`: never longer, so that three missing beats stay three.
+pub(crate) fn spread(interval_ms: u64) -> Duration {
+    Duration::from_millis(interval_ms).mul_f64(0.8 + 0.2 * rand::random::<f64>())
+}
+
+impl Actor {
+    /// Runs until the shutdown is over.
+    pub(crate) async fn run(self) {
+        let clock = SyncClock::starting(self.config.sync_jitter_ms);
+        let mut running = Running {
+            actor: self,
+            runs: JoinSet::new(),
+            stops: HashMap::new(),
+            writes: FuturesUnordered::new(),
+            syncs: FuturesUnordered::new(),
+            clock,
+            next_beat: Instant::now(),
+            listening: true,
+            closing: None,
+            stats: TerminalStats::default(),
+        };
+        running.perform();
+        while !running.is_over() {
+            running.beat_if_due().await;
+            running.sync_if_due();
+            running.publish_stats();
+            running.turn().await;
+            running.perform();
+            running.close_further();
+        }
+        running.say_goodbye().await;
+        running.publish_stats();
+    }
+}
+
+impl Running {
+    /// Waits for one thing to happen and takes it in.
+    async fn turn(&mut self) {
+        let wake = self.wake();
+        let shutdown = self.actor.shutdown.clone();
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled(), if self.closing.is_none() => self.begin_closing(),
+            Some(input) = self.actor.inputs.recv() => self.take(input),
+            Some(written) = self.writes.next(), if !self.writes.is_empty() => self.take_written(written),
+            Some(answer) = self.syncs.next(), if !self.syncs.is_empty() => self.take_sync(answer),
+            message = self.actor.subscription.next(), if self.listening => self.take_messages(message),
+            () = self.actor.connects.next() => self.take_connect(),
+            () = tokio::time::sleep_until(wake) => {}
+        }
+    }
+
+    fn wake(&self) -> Instant {
+        let sync = if self.syncs.is_empty() && self.closing.is_none() { self.clock.next() } else { self.next_beat };
+        let closing = self.closing.as_ref().map_or(self.next_beat, Closing::deadline);
+        self.next_beat.min(sync).min(closing)
+    }
+
+    fn take(&mut self, input: Input) {
+        let actor = &mut self.actor;
+        match input {
+            Input::Ended { attempt, end, report, journaled } => {
+                self.stops.remove(&attempt);
+                actor.holds.ended(&attempt, end, report, journaled, &mut actor.actions);
+            }
+            Input::NotBegun(attempt) => {
+                self.stops.remove(&attempt);
+                actor.holds.not_begun(&attempt, &mut actor.actions);
+            }
+            Input::Answers(told) => {
+                for (key, result) in told {
+                    match key {
+                        ReportKey::End(attempt, end) => actor.holds.answered(&attempt, end, &result, &mut actor.actions),
+                        ReportKey::Started(_) | ReportKey::Step(..) => actor.holds.note_seq(result.seq.unwrap_or(0)),
+                    }
+                }
+                if actor.holds.wants_sync() {
+                    self.clock.soon();
+                }
+            }
+        }
+        // Ended runs are told by their inputs; here only their remains are cleared away.
+        while self.runs.try_join_next().is_some() {}
+    }
+
+    fn take_written(&mut self, written: Written) {
+        match written {
+            Written::Report { attempt, end, report, ok } => {
+                self.note_journal(ok);
+                self.actor.actions.push(Action::Send { attempt, end, report });
+            }
+            Written::Probe { ok } => self.note_journal(ok),
+        }
+    }
+
+    fn note_journal(&mut self, ok: bool) {
+        let terminal = &self.actor.config.id;
+        match (self.actor.holds.journal_ok(), ok) {
+            (true, false) => tracing::error!(%terminal, code = holds::code::JOURNAL_UNAVAILABLE, "new work is refused until the journal can be written"),
+            (false, true) => tracing::info!(%terminal, "the journal can be written again"),
+            _ => {}
+        }
+        self.actor.holds.set_journal_ok(ok);
+    }
+
+    fn take_messages(&mut self, first: Option<Message>) {
+        let mut next = Some(first);
+        for _ in 0..COMMANDS_PER_TURN {
+            match next {
+                Some(Some(message)) => self.take_command(&message),
+                Some(None) => {
+                    tracing::error!(terminal = %self.actor.config.id, "the subscription to commands ended: the connection is closed");
+                    self.listening = false;
+                    return;
+                }
+                None => return,
+            }
+            next = self.actor.subscription.next().now_or_never();
+        }
+        if let Some(Some(message)) = next {
+            self.take_command(&message);
+        }
+    }
+
+    fn take_command(&mut self, message: &Message) {
+        let Some(command) = read_command(message) else {
+            self.stats.undecodable += 1;
+            return;
+        };
+        let actor = &mut self.actor;
+        let registry = &actor.registry;
+        actor.holds.command(command, Origin::Live, &|dispatched| admit(registry, dispatched), &mut actor.actions);
+    }
+
+    fn take_connect(&mut self) {
+        let jitter_ms = self.actor.config.sync_jitter_ms;
+        // An answer awaited over the old connection never comes.
+        self.syncs.clear();
+        self.clock.reconnected(jitter_ms);
+        self.actor.shared.outbox.reconnected(sync::within(jitter_ms));
+    }
+
+    /// Does what the rules said.
+    fn perform(&mut self) {
+        let mut notes = Vec::new();
+        for action in std::mem::take(&mut self.actor.actions) {
+            match action {
+                Action::Run(order) => self.run(order),
+                Action::Stop(attempt) => {
+                    if let Some(stop) = self.stops.get(&attempt) {
+                        stop.cancel();
+                    }
+                }
+                Action::Report { attempt, end, event, traceparent, durable } => {
+                    let report = reports::write(&self.actor.config.id, &attempt.task_id, traceparent.as_deref(), &event);
+                    if durable {
+                        self.write_report(attempt, end, report);
+                    } else {
+                        self.send(attempt, end, report);
+                    }
+                }
+                Action::Send { attempt, end, report } => self.send(attempt, end, report),
+                Action::Expedite(attempt) => self.actor.shared.outbox.change(|outbox| outbox.expedite(&attempt, Instant::now())),
+                Action::Note(op) => notes.push(op),
+            }
+        }
+        if !notes.is_empty() {
+            self.actor.shared.journal.write_lazily(&self.actor.config.id, notes);
+        }
+    }
+
+    fn run(&mut self, order: Box<holds::RunOrder>) {
+        let stop = CancellationToken::new();
+        self.stops.insert(order.attempt.clone(), stop.clone());
+        let handler = self.actor.registry.get(&order.kind, order.version).cloned();
+        let run = runner::run(self.actor.shared.clone(), order, handler, stop);
+        self.runs.spawn(self.actor.tracker.track_future(run));
+    }
+
+    fn send(&self, attempt: AttemptRef, end: EndKind, report: Bytes) {
+        if !self.actor.config.mute {
+            self.actor.shared.outbox.change(|outbox| outbox.end(attempt, end, report, Instant::now()));
+        }
+    }
+
+    fn write_report(&self, attempt: AttemptRef, end: EndKind, report: Bytes) {
+        let shared = self.actor.shared.clone();
+        self.writes.push(Box::pin(async move {
+            let record = Record::Finished { end, report: report.clone() };
+            let ops = vec![Op::Put { task: attempt.task_id.clone(), attempt: attempt.attempt, record }];
+            // Without a row it is sent all the same: the row that is there keeps the attempt from running again.
+            let ok = shared.journal.write(&shared.terminal, ops).await.is_ok();
+            Written::Report { attempt, end, report, ok }
+        }));
+    }
+
+    /// While the journal is away every beat asks whether it is back.
+    fn probe_journal(&self) {
+        let shared = self.actor.shared.clone();
+        self.writes.push(Box::pin(async move { Written::Probe { ok: shared.journal.write(&shared.terminal, Vec::new()).await.is_ok() } }));
+    }
+
+    async fn beat_if_due(&mut self) {
+        if Instant::now() < self.next_beat {
+            return;
+        }
+        self.next_beat = Instant::now() + spread(self.actor.config.beat_interval_ms);
+        if !self.actor.holds.journal_ok() && self.writes.is_empty() {
+            self.probe_journal();
+        }
+        self.beat(false).await;
+    }
+
+    async fn beat(&mut self, goodbye: bool) {
+        let client = &self.actor.client;
+        // Beats are worth nothing later; while the connection is down they would fill the client's buffer and then block.
+        if client.connection_state() != async_nats::connection::State::Connected {
+            return;
+        }
+        let beat = Beat {
+            identity: self.actor.identity.clone(),
+            holds: self.actor.holds.live(BEAT_HOLDS_MAX),
+            goodbye,
+            journal_unavailable: !self.actor.holds.journal_ok(),
+        };
+        let Ok(payload) = serde_json::to_vec(&beat) else { return };
+        let publish = client.publish(subjects::beat(&self.actor.config.id), payload.into());
+        if let Ok(Ok(())) = tokio::time::timeout(PUBLISH_WAIT, publish).await {
+            self.stats.beats += 1;
+        }
+    }
+
+    fn publish_stats(&mut self) {
+        let holds = &self.actor.holds;
+        let outbox = self.actor.shared.outbox.look().counts;
+        let stats = TerminalStats {
+            counts: holds.counts(),
+            queued: holds.queued(),
+            running: holds.running(),
+            unanswered: holds.unanswered(),
+            settled: holds.settled(),
+            tasks: holds.tasks(),
+            known_seq: holds.known_seq(),
+            journal_unavailable: !holds.journal_ok(),
+            report_requests: outbox.requests,
+            report_requests_failed: outbox.requests_failed,
+            reports_sent: outbox.sent,
+            reports_settled: outbox.settled,
+            reports_retried: outbox.retried,
+            steps_dropped: outbox.steps_dropped,
+            ..self.stats
+        };
+        self.stats = stats.clone();
+        *self.actor.published.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+/// The task is in the subject, the sequence in the header the server put there; without one it is no stored decision.
+fn read_command(message: &Message) -> Option<Command> {
+    let (_, task) = subjects::parse_command(message.subject.as_str())?;
+    let seq = message.headers.as_ref()?.get(async_nats::header::NATS_SEQUENCE)?.as_str().parse().ok()?;
+    let read = Command::decode(task, seq, &message.payload);
+    read.inspect_err(|error| tracing::warn!(subject = %message.subject, %error, "a command can't be read")).ok()
+}
+
+/// Whether a handler takes it. A check that panics is a refusal, not a dead terminal.
+fn admit(registry: &Registry, dispatched: &Dispatched) -> Admission {
+    let Some(handler) = registry.get(&dispatched.kind, dispatched.version) else { return Admission::UnknownType };
+    match catch_unwind(AssertUnwindSafe(|| handler.check(&dispatched.input))) {
+        Ok(Ok(())) => Admission::Taken,
+        Ok(Err(reason)) => Admission::BadInput(reason),
+        Err(_) => Admission::BadInput("the handler's check panicked".into()),
+    }
+}
+
+/// What a terminal says of itself.
+pub(crate) fn identity(config: &TerminalConfig, slots: u32, journal: &str, boot: &str, registry: &Registry) -> Identity {
+    let labels: BTreeMap<String, String> = config.labels.clone();
+    Identity {
+        protocol_version: fanfold_wire::domain::event::PROTOCOL_VERSION,
+        version: config.version.clone(),
+        journal: journal.to_owned(),
+        boot: boot.to_owned(),
+        slots,
+        beat_interval_ms: config.beat_interval_ms,
+        labels,
+        types: registry.types(),
+    }
+}

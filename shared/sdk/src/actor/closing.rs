@@ -1,0 +1,83 @@
+//! An orderly end: no new work, wait for the runs, stop what is left, get the reports answered, say goodbye. Every step is bounded.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Running;
+
+/// Beyond the grace of a stop, for writing its end down.
+const STOP_SLACK: Duration = Duration::from_secs(1);
+/// How long the goodbye may take to leave.
+const GOODBYE_WAIT: Duration = Duration::from_secs(1);
+
+/// How far the end has come.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Closing {
+    /// Runs may end by themselves until then.
+    Draining(Instant),
+    /// Runs were told to end; until then.
+    Stopping(Instant),
+    /// Reports are on their way; until then.
+    Flushing(Instant),
+    /// Nothing is left to do.
+    Over,
+}
+
+impl Closing {
+    /// When the next step comes at the latest.
+    pub(super) fn deadline(&self) -> Instant {
+        match self {
+            Closing::Draining(at) | Closing::Stopping(at) | Closing::Flushing(at) => *at,
+            Closing::Over => Instant::now(),
+        }
+    }
+}
+
+impl Running {
+    /// Stops taking commands.
+    pub(super) fn begin_closing(&mut self) {
+        self.listening = false;
+        self.actor.holds.close();
+        let grace = Duration::from_millis(self.actor.config.shutdown_grace_ms);
+        self.closing = Some(Closing::Draining(Instant::now() + grace));
+    }
+
+    /// Takes every step that can be taken now.
+    pub(super) fn close_further(&mut self) {
+        let now = Instant::now();
+        let idle = self.actor.holds.running() == 0;
+        let told = self.writes.is_empty() && (self.actor.config.mute || self.actor.shared.outbox.look().is_empty());
+        let flush = now + Duration::from_millis(self.actor.config.shutdown_flush_ms);
+        self.closing = self.closing.map(|closing| match closing {
+            Closing::Draining(_) if idle => Closing::Flushing(flush),
+            Closing::Draining(at) if now >= at => {
+                let grace = Duration::from_millis(self.actor.config.stop_grace_ms);
+                let actor = &mut self.actor;
+                actor.holds.stop_all(&mut actor.actions);
+                Closing::Stopping(now + grace + STOP_SLACK)
+            }
+            Closing::Stopping(at) if idle || now >= at => Closing::Flushing(flush),
+            Closing::Flushing(at) if told || now >= at => Closing::Over,
+            unchanged => unchanged,
+        });
+        self.perform();
+    }
+
+    /// Whether the end is reached.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.closing, Some(Closing::Over))
+    }
+
+    /// The last beat: whoever starts in this terminal's place needs not wait.
+    pub(super) async fn say_goodbye(&mut self) {
+        if tokio::time::timeout(GOODBYE_WAIT, self.actor.subscription.unsubscribe()).await.is_err() {
+            tracing::debug!(terminal = %self.actor.config.id, "the connection is down at the end");
+        }
+        self.beat(true).await;
+        if self.actor.client.connection_state() == async_nats::connection::State::Connected {
+            // If it doesn't get out, three missing beats say the same.
+            let _ = tokio::time::timeout(GOODBYE_WAIT, self.actor.client.flush()).await;
+        }
+    }
+}
