@@ -51,7 +51,15 @@ impl Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    // `Up`, `Serve` and `Demo` belong here: they host services and come with the modules `host` and `demo`.
+    /// Show the whole thing: a server, every service, 300 stores, some of them broken
+    Demo(cmd::demo::DemoArgs),
+    /// Start a nats-server and every service; keep the log in a folder
+    Up(cmd::up::UpArgs),
+    /// Run services on an existing nats-server
+    Serve(cmd::serve::ServeArgs),
+    /// Run simulated terminals; started by the demo
+    #[command(hide = true)]
+    TerminalHost(cmd::demo::TerminalHostArgs),
     /// Run a store's terminal, list terminals, replace one
     #[command(subcommand)]
     Terminal(cmd::terminal::TerminalCommand),

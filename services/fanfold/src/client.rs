@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger, Policy};
+use fanfold_ledger::port::Ledger;
 use fanfold_wire::api::ApiAnswer;
 use fanfold_wire::subjects;
 use serde::de::DeserializeOwned;
@@ -88,28 +89,59 @@ pub async fn connect(url: &str, creds: Option<&Path>) -> Result<JetStreamLedger,
     Ok(JetStreamLedger::connect(opts).await?)
 }
 
+/// Asks the API `ff.api.<noun>.<verb>` and reads its answer.
+///
+/// # Errors
+/// [`CliError::Api`] when it says no, [`CliError::Request`] when nobody answers, [`CliError::Answer`] when the answer can't be read.
+pub async fn call<T: DeserializeOwned>(
+    ledger: &dyn Ledger,
+    noun: &str,
+    verb: &str,
+    request: &impl Serialize,
+    wait: Duration,
+) -> Result<T, CliError> {
+    let body =
+        serde_json::to_vec(request).map_err(|e| CliError::Internal(format!("a request could not be written as JSON: {e}")))?;
+    call_raw(ledger, noun, verb, body, wait).await
+}
+
+async fn call_raw<T: DeserializeOwned>(
+    ledger: &dyn Ledger,
+    noun: &str,
+    verb: &str,
+    body: Vec<u8>,
+    wait: Duration,
+) -> Result<T, CliError> {
+    let subject = subjects::api(noun, verb);
+    let answer = ledger.request(&subject, Bytes::from(body), wait).await?;
+    match serde_json::from_slice::<ApiAnswer<T>>(&answer) {
+        Ok(ApiAnswer::Ok(value)) => Ok(value),
+        Ok(ApiAnswer::Error(error)) => Err(CliError::Api(error)),
+        Err(e) => Err(CliError::Answer { subject, reason: e.to_string() }),
+    }
+}
+
 impl Session {
     /// Asks the API and reads its answer.
     ///
     /// # Errors
     /// [`CliError::Api`] when it says no, [`CliError::Request`] when nobody answers, [`CliError::Answer`] when the answer can't be read.
     pub async fn call<T: DeserializeOwned>(&self, noun: &str, verb: &str, request: &impl Serialize) -> Result<T, CliError> {
-        let body = serde_json::to_vec(request).map_err(|e| CliError::Internal(format!("a request could not be written as JSON: {e}")))?;
-        self.call_raw(noun, verb, body, ANSWER_WAIT).await
+        call(self.ledger.as_ref(), noun, verb, request, ANSWER_WAIT).await
     }
 
     /// As [`Session::call`], with an encoded request and a time to wait.
     ///
     /// # Errors
     /// As [`Session::call`].
-    pub async fn call_raw<T: DeserializeOwned>(&self, noun: &str, verb: &str, body: Vec<u8>, wait: Duration) -> Result<T, CliError> {
-        let subject = subjects::api(noun, verb);
-        let answer = self.ledger.request(&subject, Bytes::from(body), wait).await?;
-        match serde_json::from_slice::<ApiAnswer<T>>(&answer) {
-            Ok(ApiAnswer::Ok(value)) => Ok(value),
-            Ok(ApiAnswer::Error(error)) => Err(CliError::Api(error)),
-            Err(e) => Err(CliError::Answer { subject, reason: e.to_string() }),
-        }
+    pub async fn call_raw<T: DeserializeOwned>(
+        &self,
+        noun: &str,
+        verb: &str,
+        body: Vec<u8>,
+        wait: Duration,
+    ) -> Result<T, CliError> {
+        call_raw(self.ledger.as_ref(), noun, verb, body, wait).await
     }
 }
 

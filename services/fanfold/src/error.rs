@@ -41,6 +41,14 @@ pub enum CliError {
     /// The log or a bucket did not answer.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The embedded server can't be found, started or kept alive.
+    #[error("{message}")]
+    Server {
+        /// Stable code.
+        code: &'static str,
+        /// Why, and the ways out.
+        message: String,
+    },
     /// An answer can't be read.
     #[error("{subject} answered something unreadable: {reason} (are fanfold and its services of the same version?)")]
     Answer {
@@ -105,7 +113,7 @@ impl CliError {
             CliError::Request(RequestError::Send(_)) => "NOT_SENT",
             CliError::Ledger(error) => error.code(),
             CliError::Answer { .. } => "BAD_ANSWER",
-            CliError::NotFound { code, .. } | CliError::No { code, .. } => code,
+            CliError::NotFound { code, .. } | CliError::No { code, .. } | CliError::Server { code, .. } => code,
             CliError::Internal(_) => "INTERNAL",
             CliError::Interrupted => "INTERRUPTED",
             CliError::OutputClosed => "OUTPUT_CLOSED",
@@ -118,7 +126,11 @@ impl CliError {
             CliError::Usage(_) => Exit::Usage,
             CliError::Input { .. } | CliError::File { .. } => Exit::Refused,
             CliError::Api(error) => exit_of_api(&error.code),
-            CliError::Request(_) | CliError::Ledger(_) | CliError::Answer { .. } | CliError::Internal(_) => Exit::Unreachable,
+            CliError::Request(_)
+            | CliError::Ledger(_)
+            | CliError::Server { .. }
+            | CliError::Answer { .. }
+            | CliError::Internal(_) => Exit::Unreachable,
             CliError::NotFound { .. } => Exit::NotFound,
             CliError::No { .. } => Exit::No,
             CliError::Interrupted => Exit::Interrupted,
@@ -143,12 +155,17 @@ impl CliError {
                 vec!["it may have been carried out: ask again before doing it again", "`fanfold doctor` says what is running"]
             }
             CliError::Request(_) | CliError::Ledger(LedgerError::Unavailable { .. }) => {
-                vec!["start everything with `fanfold up`, or name a server with --nats / FANFOLD_NATS", "`fanfold doctor` says what is missing"]
+                vec![
+                    "start everything with `fanfold up`, or name a server with --nats / FANFOLD_NATS",
+                    "`fanfold doctor` says what is missing",
+                ]
             }
             CliError::Api(error) => hints_of_api(&error.code),
             CliError::NotFound { code: "UNKNOWN_PLAN", .. } => vec!["`fanfold plan ls` lists plans"],
             CliError::No { code: "VERIFY_FAILED", .. } => {
-                vec!["the log is the truth: stop the projector, delete the bucket fanfold-state and start it again to rebuild the records"]
+                vec![
+                    "the log is the truth: stop the projector, delete the bucket fanfold-state and start it again to rebuild the records",
+                ]
             }
             _ => Vec::new(),
         }
@@ -162,11 +179,15 @@ impl CliError {
 
 fn exit_of_api(code: &str) -> Exit {
     match code {
-        "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT" => Exit::Unreachable,
+        "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT" => {
+            Exit::Unreachable
+        }
         "UNKNOWN_FIELD" | "UNKNOWN_TARGET" => Exit::Refused,
         "NOT_FOUND" | "NO_SUMMARY" => Exit::NotFound,
         _ if code.starts_with("UNKNOWN_") || code.ends_with("_NOT_FOUND") => Exit::NotFound,
-        _ if ["CONFLICT", "CLOSED", "CANCELLED", "EXISTS", "TAKEN", "IN_USE"].iter().any(|end| code.ends_with(end)) => Exit::Conflict,
+        _ if ["CONFLICT", "CLOSED", "CANCELLED", "EXISTS", "TAKEN", "IN_USE"].iter().any(|end| code.ends_with(end)) => {
+            Exit::Conflict
+        }
         _ => Exit::Refused,
     }
 }

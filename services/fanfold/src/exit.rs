@@ -25,16 +25,8 @@ pub enum Exit {
 
 impl Exit {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Exit; 8] = [
-        Exit::Ok,
-        Exit::No,
-        Exit::Usage,
-        Exit::Refused,
-        Exit::Unreachable,
-        Exit::NotFound,
-        Exit::Conflict,
-        Exit::Interrupted,
-    ];
+    pub const ALL: [Exit; 8] =
+        [Exit::Ok, Exit::No, Exit::Usage, Exit::Refused, Exit::Unreachable, Exit::NotFound, Exit::Conflict, Exit::Interrupted];
 
     /// The number the process ends with.
     pub fn number(self) -> u8 {

@@ -8,14 +8,15 @@
 pub mod cli;
 pub mod client;
 pub mod cmd;
+pub mod demo;
 pub mod error;
 pub mod exit;
+pub mod host;
 pub mod out;
 pub mod render;
 pub mod session;
 pub mod time;
 pub mod verify;
-// `pub mod host;` and `pub mod demo;` belong here: they host services and are written apart from the commands.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -76,6 +77,10 @@ async fn start(cli: Cli, out: Out) -> Result<Exit, CliError> {
     match cli.command {
         // These look after their own signals and connections.
         Command::Terminal(cmd::terminal::TerminalCommand::Run(args)) => cmd::terminal::run(&args, &cli.global, &out).await,
+        Command::Up(args) => cmd::up::run(&args, &cli.global, &out).await,
+        Command::Serve(args) => cmd::serve::run(&args, &cli.global, &out).await,
+        Command::Demo(args) => cmd::demo::run(&args, &cli.global, &out).await,
+        Command::TerminalHost(args) => cmd::demo::run_host(&args, &out).await,
         Command::ExitCodes => out.text(exit::TABLE).map(|()| Exit::Ok),
         command => {
             let interrupted = tokio::signal::ctrl_c();
@@ -118,5 +123,8 @@ pub async fn execute(command: Command, session: &Session) -> Result<Exit, CliErr
         Command::Replay(args) => cmd::replay::execute(&args, session).await,
         Command::Doctor(args) => cmd::doctor::execute(&args, session).await,
         Command::ExitCodes => session.out.text(exit::TABLE).map(|()| Exit::Ok),
+        Command::Demo(_) | Command::Up(_) | Command::Serve(_) | Command::TerminalHost(_) => {
+            Err(CliError::Usage("this command makes its own connection and can't be run in another's".to_owned()))
+        }
     }
 }

@@ -104,7 +104,8 @@ impl Out {
     /// # Errors
     /// As [`Out::bytes`].
     pub fn json(&self, value: &impl Serialize) -> Result<(), CliError> {
-        let text = serde_json::to_string(value).map_err(|e| CliError::Internal(format!("an answer could not be written as JSON: {e}")))?;
+        let text = serde_json::to_string(value)
+            .map_err(|e| CliError::Internal(format!("an answer could not be written as JSON: {e}")))?;
         self.text(&text)
     }
 

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fanfold_ledger::jetstream::{AppendMode, ConnectOpts, JetStreamLedger, ProvisionOpts};
-use fanfold_ledger::port::{Append, Bus, Buckets, Expect, Log, TailItem};
+use fanfold_ledger::port::{Append, Buckets, Bus, Expect, Log, TailItem};
 use fanfold_process::embedded::{EmbeddedServer, LocateOptions, locate};
 use futures::StreamExt;
 
 fn event(round: &str, n: usize, decision: bool) -> Append {
     let id = format!("{round}.t{n}.main/1/T{n}/succeeded");
     let filler = "x".repeat(250);
-    let payload = format!(r#"{{"specversion":"1.0","id":"{id}","source":"measure","type":"x","subject":"p.t{n}.main","data":{{"x":"{filler}"}}}}"#);
+    let payload = format!(
+        r#"{{"specversion":"1.0","id":"{id}","source":"measure","type":"x","subject":"p.t{n}.main","data":{{"x":"{filler}"}}}}"#
+    );
     let side = if decision { "hq" } else { "by" };
     let filter = format!("ff.task.{round}.t{n}.main.hq.*");
     Append {

@@ -22,7 +22,7 @@ pub(crate) fn number_of(id: &str, role: &str, incarnation: &str) -> Option<u64> 
 pub(crate) fn message(role: &str, incarnation: &str, number: u64) -> (String, String, Bytes) {
     let id = id(role, incarnation, number);
     let event = json!({
-        "specversion": "1.0", "id": id, "source": format!("fanfold/{role}"), "type": "fence.taken", "subject": role,
+        "specversion": "1.0", "id": id, "source": format!("/fanfold/{role}"), "type": "fanfold.fence.taken.v1", "subject": role,
         "data": { "role": role, "incarnation": incarnation, "number": number },
     });
     (subject(role), id, Bytes::from(event.to_string()))

@@ -181,7 +181,8 @@ mod tests {
 
     #[test]
     fn events_that_concern_one_another_are_kept_apart() {
-        let events = [event("a.1.hq.x", Some("a.1.hq.*")), event("a.2.hq.x", Some("a.2.hq.*")), event("a.1.hq.y", Some("a.1.hq.*"))];
+        let events =
+            [event("a.1.hq.x", Some("a.1.hq.*")), event("a.2.hq.x", Some("a.2.hq.*")), event("a.1.hq.y", Some("a.1.hq.*"))];
         assert_eq!(groups(&events, &[0, 1, 2], 1_000), vec![vec![0, 1], vec![2]]);
         assert!(concern_each_other(&events));
         assert!(!concern_each_other(&events[..2]));

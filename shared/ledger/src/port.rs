@@ -80,7 +80,9 @@ impl Appended {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LedgerError {
     /// No answer within the retry budget.
-    #[error("the log did not answer within {waited_ms} ms: {reason} (it is tried again; check that nats-server runs and has a leader)")]
+    #[error(
+        "the log did not answer within {waited_ms} ms: {reason} (it is tried again; check that nats-server runs and has a leader)"
+    )]
     Unavailable {
         /// How long it was tried, in milliseconds.
         waited_ms: u64,
@@ -91,7 +93,9 @@ pub enum LedgerError {
     #[error("the log is full: {0} (free disk space or raise the stream's max_bytes; writers keep what they hold and try again)")]
     Full(String),
     /// The server is older than 2.12 or lacks a feature.
-    #[error("nats-server {found} is too old, fanfold needs {needed} or newer (unset FANFOLD_NATS_SERVER to let fanfold install one, or upgrade the server)")]
+    #[error(
+        "nats-server {found} is too old, fanfold needs {needed} or newer (unset FANFOLD_NATS_SERVER to let fanfold install one, or upgrade the server)"
+    )]
     ServerTooOld {
         /// Version found.
         found: String,
@@ -99,7 +103,9 @@ pub enum LedgerError {
         needed: String,
     },
     /// An existing stream or bucket differs from its definition in a field that matters.
-    #[error("{asset} differs from its definition in `{field}`: found {found}, wanted {wanted} (change it on the server, or use another account; fanfold never recreates a log)")]
+    #[error(
+        "{asset} differs from its definition in `{field}`: found {found}, wanted {wanted} (change it on the server, or use another account; fanfold never recreates a log)"
+    )]
     AssetMismatch {
         /// Name of the stream or bucket.
         asset: String,
@@ -229,7 +235,8 @@ pub trait Log: Send + Sync {
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError>;
 
     /// Every message under any of the filters with `from <= seq <= to`, in order; ends at `to`.
-    async fn read(&self, filters: Vec<String>, from: u64, to: u64) -> Result<BoxStream<Result<Stored, LedgerError>>, LedgerError>;
+    async fn read(&self, filters: Vec<String>, from: u64, to: u64)
+    -> Result<BoxStream<Result<Stored, LedgerError>>, LedgerError>;
 
     /// Everything from `from` on, for ever; survives restarts and lost connections by itself. Delivers what is there in batches.
     async fn tail(&self, from: u64) -> Result<BoxStream<TailItem>, LedgerError>;
@@ -330,7 +337,12 @@ pub trait Bus: Send + Sync {
     /// Request and answer.
     async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, RequestError>;
     /// Serves the endpoints `(endpoint name, subject)` as one discoverable service; requests of all of them in one stream.
-    async fn serve(&self, service: &str, version: &str, endpoints: Vec<(String, String)>) -> Result<BoxStream<BusMessage>, LedgerError>;
+    async fn serve(
+        &self,
+        service: &str,
+        version: &str,
+        endpoints: Vec<(String, String)>,
+    ) -> Result<BoxStream<BusMessage>, LedgerError>;
     /// Largest payload the server takes, in bytes.
     fn max_payload(&self) -> usize;
     /// Counts up at every (re)connect; starts at 1.

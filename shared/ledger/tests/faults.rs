@@ -37,7 +37,11 @@ async fn freeze(server: &EmbeddedServer, for_ms: u64) {
 }
 
 /// Follows the tail until it has seen `count` messages; how long it took to say anything after the last reconnect.
-async fn follow(ledger: JetStreamLedger, count: usize, resumed: tokio::sync::watch::Receiver<Option<Instant>>) -> (u64, Option<Duration>) {
+async fn follow(
+    ledger: JetStreamLedger,
+    count: usize,
+    resumed: tokio::sync::watch::Receiver<Option<Instant>>,
+) -> (u64, Option<Duration>) {
     let mut tail = ledger.tail(1).await.unwrap();
     let (mut seen, mut reconnects, mut silence) = (0, 0, None);
     while seen < count {
@@ -99,7 +103,8 @@ async fn a_killed_server_loses_and_doubles_no_decision() {
         async move {
             let mut fence = ledger.acquire_fence("dispatcher", "i1").await.unwrap();
             for call in 0..30 {
-                let answers = ledger.append_fenced(&mut fence, (0..100).map(|n| decision(call * 100 + n)).collect()).await.unwrap();
+                let answers =
+                    ledger.append_fenced(&mut fence, (0..100).map(|n| decision(call * 100 + n)).collect()).await.unwrap();
                 assert!(all_stored(&answers), "{answers:?}");
                 progress.send_replace(call);
             }

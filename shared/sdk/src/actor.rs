@@ -14,9 +14,9 @@ use bytes::Bytes;
 use fanfold_wire::domain::event::Dispatched;
 use fanfold_wire::subjects;
 use fanfold_wire::terminal::{AttemptRef, Beat, Command, Identity, ReportResult, SyncAnswer};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ use crate::connects::Connects;
 use crate::handler::Registry;
 use crate::holds::{Action, Admission, Holds, Origin};
 use crate::journal::{EndKind, Op, Record};
-use crate::outbox::ReportKey;
+use crate::outbox::{Outbox, ReportKey};
 use crate::runner::{self, RunnerShared};
 use crate::stats::TerminalStats;
 use crate::{holds, reports};
@@ -57,6 +57,12 @@ pub(crate) enum Input {
 enum Written {
     Report { attempt: AttemptRef, end: EndKind, report: Bytes, ok: bool },
     Probe { ok: bool },
+}
+
+/// A change of the outbox that waits for the others of its turn.
+enum Sending {
+    Report(AttemptRef, EndKind, Bytes),
+    Expedite(AttemptRef),
 }
 
 /// A started terminal; see the module.
@@ -189,7 +195,9 @@ impl Running {
     fn note_journal(&mut self, ok: bool) {
         let terminal = &self.actor.config.id;
         match (self.actor.holds.journal_ok(), ok) {
-            (true, false) => tracing::error!(%terminal, code = holds::code::JOURNAL_UNAVAILABLE, "new work is refused until the journal can be written"),
+            (true, false) => {
+                tracing::error!(%terminal, code = holds::code::JOURNAL_UNAVAILABLE, "new work is refused until the journal can be written")
+            }
             (false, true) => tracing::info!(%terminal, "the journal can be written again"),
             _ => {}
         }
@@ -233,9 +241,12 @@ impl Running {
         self.actor.shared.outbox.reconnected(sync::within(jitter_ms));
     }
 
-    /// Does what the rules said.
+    /// Does what the rules said. All reports of one turn reach the outbox together, so that they can share a batch.
     fn perform(&mut self) {
-        let mut notes = Vec::new();
+        if self.actor.actions.is_empty() {
+            return;
+        }
+        let (mut notes, mut sends) = (Vec::new(), Vec::new());
         for action in std::mem::take(&mut self.actor.actions) {
             match action {
                 Action::Run(order) => self.run(order),
@@ -249,13 +260,16 @@ impl Running {
                     if durable {
                         self.write_report(attempt, end, report);
                     } else {
-                        self.send(attempt, end, report);
+                        sends.push(Sending::Report(attempt, end, report));
                     }
                 }
-                Action::Send { attempt, end, report } => self.send(attempt, end, report),
-                Action::Expedite(attempt) => self.actor.shared.outbox.change(|outbox| outbox.expedite(&attempt, Instant::now())),
+                Action::Send { attempt, end, report } => sends.push(Sending::Report(attempt, end, report)),
+                Action::Expedite(attempt) => sends.push(Sending::Expedite(attempt)),
                 Action::Note(op) => notes.push(op),
             }
+        }
+        if !sends.is_empty() && !self.actor.config.mute {
+            self.actor.shared.outbox.change(|outbox| send(outbox, sends));
         }
         if !notes.is_empty() {
             self.actor.shared.journal.write_lazily(&self.actor.config.id, notes);
@@ -268,12 +282,6 @@ impl Running {
         let handler = self.actor.registry.get(&order.kind, order.version).cloned();
         let run = runner::run(self.actor.shared.clone(), order, handler, stop);
         self.runs.spawn(self.actor.tracker.track_future(run));
-    }
-
-    fn send(&self, attempt: AttemptRef, end: EndKind, report: Bytes) {
-        if !self.actor.config.mute {
-            self.actor.shared.outbox.change(|outbox| outbox.end(attempt, end, report, Instant::now()));
-        }
     }
 
     fn write_report(&self, attempt: AttemptRef, end: EndKind, report: Bytes) {
@@ -290,7 +298,9 @@ impl Running {
     /// While the journal is away every beat asks whether it is back.
     fn probe_journal(&self) {
         let shared = self.actor.shared.clone();
-        self.writes.push(Box::pin(async move { Written::Probe { ok: shared.journal.write(&shared.terminal, Vec::new()).await.is_ok() } }));
+        self.writes.push(Box::pin(async move {
+            Written::Probe { ok: shared.journal.write(&shared.terminal, Vec::new()).await.is_ok() }
+        }));
     }
 
     async fn beat_if_due(&mut self) {
@@ -345,6 +355,16 @@ impl Running {
         };
         self.stats = stats.clone();
         *self.actor.published.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+fn send(outbox: &mut Outbox, sends: Vec<Sending>) {
+    let now = Instant::now();
+    for sending in sends {
+        match sending {
+            Sending::Report(attempt, end, report) => outbox.end(attempt, end, report, now),
+            Sending::Expedite(attempt) => outbox.expedite(&attempt, now),
+        }
     }
 }
 

@@ -51,6 +51,12 @@ impl Connects {
         (connects, AbortOnDropHandle::new(watcher))
     }
 
+    /// From here on: connects up to now are no news to a terminal that is about to start.
+    pub(crate) fn starting_now(mut self) -> Self {
+        self.count.mark_unchanged();
+        self
+    }
+
     /// Waits for the next connect; for ever once nobody tells any more.
     pub(crate) async fn next(&mut self) {
         if self.count.changed().await.is_err() {

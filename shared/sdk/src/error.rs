@@ -18,6 +18,16 @@ pub enum TerminalError {
     /// Its journal can't be read.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The first connection failed.
+    #[error(
+        "NATS_CONNECT: no connection to {url}: {reason}; check that nats-server runs there and that the credentials are right"
+    )]
+    Connect {
+        /// Where.
+        url: String,
+        /// What the client said.
+        reason: String,
+    },
     /// The connection is closed for good.
     #[error("NATS_CLOSED: can't subscribe to `{subject}`: {reason}; connect again")]
     Subscribe {
@@ -34,6 +44,7 @@ impl TerminalError {
         match self {
             TerminalError::Config { .. } => "TERMINAL_CONFIG_INVALID",
             TerminalError::Journal(error) => error.code(),
+            TerminalError::Connect { .. } => "NATS_CONNECT",
             TerminalError::Subscribe { .. } => "NATS_CLOSED",
         }
     }

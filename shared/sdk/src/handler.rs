@@ -75,15 +75,19 @@ pub struct RunContext {
 impl RunContext {
     /// Reads the input.
     pub fn input_as<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, HandlerError> {
-        serde_json::from_str(self.input.get()).map_err(|e| HandlerError::new("BAD_INPUT", format!("the input can't be read: {e}")))
+        serde_json::from_str(self.input.get())
+            .map_err(|e| HandlerError::new("BAD_INPUT", format!("the input can't be read: {e}")))
     }
 }
+
+/// Takes a step's number, name and duration in milliseconds.
+type SendStep = dyn Fn(u32, &str, u64) + Send + Sync;
 
 /// Reports the steps of one attempt.
 #[derive(Clone)]
 pub struct StepReporter {
     next: Arc<AtomicU32>,
-    send: Arc<dyn Fn(u32, &str, u64) + Send + Sync>,
+    send: Arc<SendStep>,
 }
 
 impl fmt::Debug for StepReporter {

@@ -21,7 +21,9 @@ pub use memory::MemoryJournal;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JournalError {
     /// Another process, or this one, has the file open.
-    #[error("JOURNAL_LOCKED: the journal `{path}` is in use by another process; stop that one, or give this terminal a file of its own")]
+    #[error(
+        "JOURNAL_LOCKED: the journal `{path}` is in use by another process; stop that one, or give this terminal a file of its own"
+    )]
     Locked {
         /// The file.
         path: PathBuf,
@@ -37,7 +39,9 @@ pub enum JournalError {
         reason: String,
     },
     /// The file was written by another version of this software.
-    #[error("JOURNAL_VERSION: the journal `{path}` has format `{found}`, this version reads `{expected}`; use the version that wrote it")]
+    #[error(
+        "JOURNAL_VERSION: the journal `{path}` has format `{found}`, this version reads `{expected}`; use the version that wrote it"
+    )]
     Version {
         /// The file.
         path: PathBuf,
@@ -47,7 +51,9 @@ pub enum JournalError {
         expected: &'static str,
     },
     /// It can't be written or read now: disk full, an I/O error, no permission.
-    #[error("JOURNAL_UNAVAILABLE: the journal can't be used: {reason}; free disk space or repair the disk; new work is refused until then")]
+    #[error(
+        "JOURNAL_UNAVAILABLE: the journal can't be used: {reason}; free disk space or repair the disk; new work is refused until then"
+    )]
     Unavailable {
         /// What the system said.
         reason: String,

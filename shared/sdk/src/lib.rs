@@ -11,6 +11,7 @@
 
 mod actor;
 mod config;
+pub mod connection;
 mod connects;
 mod error;
 mod handler;

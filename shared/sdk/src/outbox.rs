@@ -213,7 +213,13 @@ impl Outbox {
     }
 
     /// The request was answered. Gives back what each report's answer is, settled or not.
-    pub(crate) fn answered(&mut self, batch: &Batch, answer: ReportAnswer, now: Instant, chance: f64) -> Vec<(ReportKey, ReportResult)> {
+    pub(crate) fn answered(
+        &mut self,
+        batch: &Batch,
+        answer: ReportAnswer,
+        now: Instant,
+        chance: f64,
+    ) -> Vec<(ReportKey, ReportResult)> {
         self.failures = 0;
         self.not_before = None;
         let mut results: HashMap<u32, ReportResult> = answer.answers.into_iter().map(|r| (r.index, r)).collect();

@@ -62,7 +62,12 @@ pub(crate) struct Reporter {
 }
 
 /// Sends a request and reads its answer as JSON; `None`: nobody answered, or nothing that can be read.
-pub(crate) async fn ask<T: serde::de::DeserializeOwned>(client: &Client, subject: String, payload: Bytes, timeout: Duration) -> Option<T> {
+pub(crate) async fn ask<T: serde::de::DeserializeOwned>(
+    client: &Client,
+    subject: String,
+    payload: Bytes,
+    timeout: Duration,
+) -> Option<T> {
     // While the connection is down the client would buffer the request and send it much later.
     if client.connection_state() != async_nats::connection::State::Connected {
         return None;

@@ -42,7 +42,12 @@ enum Outcome {
 }
 
 /// Runs one attempt to its end. `stop` asks for it.
-pub(crate) async fn run(shared: Arc<RunnerShared>, order: Box<RunOrder>, handler: Option<Arc<dyn Handler>>, stop: CancellationToken) {
+pub(crate) async fn run(
+    shared: Arc<RunnerShared>,
+    order: Box<RunOrder>,
+    handler: Option<Arc<dyn Handler>>,
+    stop: CancellationToken,
+) {
     let attempt = order.attempt.clone();
     let put = |record| vec![Op::Put { task: attempt.task_id.clone(), attempt: attempt.attempt, record }];
     let begun = put(Record::Begun { traceparent: order.traceparent.clone() });
@@ -92,7 +97,12 @@ fn step_reporter(shared: &Arc<RunnerShared>, order: &RunOrder) -> StepReporter {
     })
 }
 
-async fn execute(shared: &Arc<RunnerShared>, order: &RunOrder, handler: Option<Arc<dyn Handler>>, stop: CancellationToken) -> Outcome {
+async fn execute(
+    shared: &Arc<RunnerShared>,
+    order: &RunOrder,
+    handler: Option<Arc<dyn Handler>>,
+    stop: CancellationToken,
+) -> Outcome {
     let Some(handler) = handler else {
         return Outcome::Failed(HandlerError::new(code::UNKNOWN_TYPE, "the handler is gone"));
     };
@@ -168,7 +178,8 @@ fn conclude(attempt: u32, outcome: Outcome, run_ms: Option<u64>) -> (EndKind, Ta
                 "" => "HANDLER_ERROR",
                 code => code,
             };
-            let event = TaskEvent::Failed { attempt, code: code.to_owned(), message: clip_message(&error.message).to_owned(), run_ms };
+            let event =
+                TaskEvent::Failed { attempt, code: code.to_owned(), message: clip_message(&error.message).to_owned(), run_ms };
             (EndKind::Failed, event)
         }
         Outcome::Stopped => (EndKind::Stopped, TaskEvent::Stopped { attempt }),

@@ -44,7 +44,9 @@ mod tests {
     #[test]
     fn the_smaller_of_cores_and_memory_counts() {
         const GIB: u64 = 1 << 30;
-        for (cores, memory, slots) in [(2, Some(4 * GIB), 16), (8, Some(GIB), 16), (1, Some(1), 1), (4, None, 32), (u64::MAX, None, 1024), (0, None, 1)] {
+        for (cores, memory, slots) in
+            [(2, Some(4 * GIB), 16), (8, Some(GIB), 16), (1, Some(1), 1), (4, None, 32), (u64::MAX, None, 1024), (0, None, 1)]
+        {
             assert_eq!(ceiling(cores, memory), slots, "{cores} cores, {memory:?}");
         }
         assert!(slots_ceiling() >= 1);

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::actor::{Actor, identity};
+use crate::actor::{Actor, Input, identity};
 use crate::config::TerminalConfig;
 use crate::connects::Connects;
 use crate::error::TerminalError;
@@ -56,13 +56,18 @@ impl Terminal {
     /// # Errors
     /// A configuration that can't be used, a journal that can't be read, or a connection that is closed for good. A server that is
     /// merely away is no error: the terminal waits for it.
-    pub async fn start(client: Client, config: TerminalConfig, handlers: Registry, journal: Arc<dyn Journal>) -> Result<TerminalHandle, TerminalError> {
+    pub async fn start(
+        client: Client,
+        config: TerminalConfig,
+        handlers: Registry,
+        journal: Arc<dyn Journal>,
+    ) -> Result<TerminalHandle, TerminalError> {
         config.check()?;
         let loaded = journal.load(&config.id).await?;
         let boot = random_id();
         let slots = config.slots.min(slots_ceiling());
         let (connects, watcher) = match config.connects.clone() {
-            Some(connects) => (connects, None),
+            Some(connects) => (connects.starting_now(), None),
             None => {
                 let (connects, watcher) = Connects::watching(&client);
                 (connects, Some(watcher))
@@ -71,28 +76,9 @@ impl Terminal {
         let subject = subjects::commands(&config.id);
         let subscription =
             client.subscribe(subject.clone()).await.map_err(|e| TerminalError::Subscribe { subject, reason: e.to_string() })?;
-        let backoff =
-            Backoff { first: Duration::from_millis(config.report_retry_ms), longest: Duration::from_millis(config.report_retry_max_ms) };
-        let outbox = SharedOutbox::new(Outbox::new(backoff));
         let (inputs_in, inputs) = mpsc::channel(INPUTS_MAX);
-        let reporter = Reporter {
-            client: client.clone(),
-            subject: subjects::report(&config.id),
-            outbox: outbox.clone(),
-            inputs: inputs_in.clone(),
-            timeout: Duration::from_millis(config.request_timeout_ms),
-            repeats: config.duplicate_reports.clone().unwrap_or_default(),
-        };
-        let shared = RunnerShared {
-            terminal: config.id.clone(),
-            journal,
-            outbox,
-            inputs: inputs_in,
-            started_hold: Duration::from_millis(config.started_hold_ms),
-            stop_grace: Duration::from_millis(config.stop_grace_ms),
-            watchdog: config.run_watchdog,
-            mute: config.mute,
-        };
+        let reporter = reporter_of(&client, &config, inputs_in.clone());
+        let shared = shared_of(&config, journal, reporter.outbox.clone(), inputs_in);
         let setup = Setup {
             terminal: config.id.clone(),
             journal: loaded.journal_id.clone(),
@@ -131,6 +117,37 @@ impl Terminal {
             reporter: AbortOnDropHandle::new(tokio::spawn(reporter::run(reporter))),
             _connects: watcher,
         })
+    }
+}
+
+fn reporter_of(client: &Client, config: &TerminalConfig, inputs: mpsc::Sender<Input>) -> Reporter {
+    let first = Duration::from_millis(config.report_retry_ms);
+    let longest = Duration::from_millis(config.report_retry_max_ms);
+    Reporter {
+        client: client.clone(),
+        subject: subjects::report(&config.id),
+        outbox: SharedOutbox::new(Outbox::new(Backoff { first, longest })),
+        inputs,
+        timeout: Duration::from_millis(config.request_timeout_ms),
+        repeats: config.duplicate_reports.clone().unwrap_or_default(),
+    }
+}
+
+fn shared_of(
+    config: &TerminalConfig,
+    journal: Arc<dyn Journal>,
+    outbox: SharedOutbox,
+    inputs: mpsc::Sender<Input>,
+) -> RunnerShared {
+    RunnerShared {
+        terminal: config.id.clone(),
+        journal,
+        outbox,
+        inputs,
+        started_hold: Duration::from_millis(config.started_hold_ms),
+        stop_grace: Duration::from_millis(config.stop_grace_ms),
+        watchdog: config.run_watchdog,
+        mute: config.mute,
     }
 }
 

@@ -30,9 +30,9 @@ mod tests {
 
     #[test]
     fn round_trips_and_offsets() {
-        assert_eq!(to_rfc3339(1_789_000_000_123), "2026-09-09T23:06:40.123Z");
-        assert_eq!(from_rfc3339("2026-09-09T23:06:40.123Z"), Some(1_789_000_000_123));
-        assert_eq!(from_rfc3339("2026-09-10T01:06:40.123+02:00"), Some(1_789_000_000_123));
+        assert_eq!(to_rfc3339(1_789_000_000_123), "2026-09-10T00:26:40.123Z");
+        assert_eq!(from_rfc3339("2026-09-10T00:26:40.123Z"), Some(1_789_000_000_123));
+        assert_eq!(from_rfc3339("2026-09-10T02:26:40.123+02:00"), Some(1_789_000_000_123));
         assert_eq!(from_rfc3339("yesterday"), None);
         assert_eq!(to_rfc3339(i64::MAX), "1970-01-01T00:00:00.000Z");
     }

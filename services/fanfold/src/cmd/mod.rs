@@ -1,15 +1,17 @@
 //! The commands, one file each.
 
+pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod plan;
 pub mod replay;
+pub mod serve;
 pub mod stores;
 pub mod summary;
 pub mod task;
 pub mod terminal;
 pub mod types;
-// `pub mod up; pub mod serve; pub mod demo;` belong here; they come with the modules `host` and `demo`.
+pub mod up;
 
 use std::path::Path;
 

@@ -42,7 +42,9 @@ pub struct ShowArgs {
 
 /// List a plan's tasks
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  fanfold task ls plan_7788 --set failed\n  fanfold task ls plan_7788 --set offline --limit 5000 --json")]
+#[command(
+    after_help = "Examples:\n  fanfold task ls plan_7788 --set failed\n  fanfold task ls plan_7788 --set offline --limit 5000 --json"
+)]
 pub struct LsArgs {
     /// The plan
     #[arg(value_parser = plan_id, value_name = "PLAN")]
@@ -107,7 +109,11 @@ pub async fn execute(command: TaskCommand, session: &Session) -> Result<Exit, Cl
         }
         TaskCommand::History(args) => {
             let history: HistoryAnswer = session.call("task", "history", &TaskRequest { task_id: args.id }).await?;
-            if session.json { session.out.json(&history) } else { session.out.text(&render::task::history(&history, &session.zone)) }?;
+            if session.json {
+                session.out.json(&history)
+            } else {
+                session.out.text(&render::task::history(&history, &session.zone))
+            }?;
         }
         TaskCommand::Ls(args) => ls(&args, session).await?,
         TaskCommand::Requeue(args) => requeue(args, session).await?,

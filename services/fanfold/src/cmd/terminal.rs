@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fanfold_domain::ids::TerminalId;
+use fanfold_process::shutdown::Shutdown;
+use fanfold_terminal::agent::{self, AgentConfig};
 use fanfold_wire::api::{ReplaceRequest, Replaced, TerminalList};
 use fanfold_wire::record::TerminalRecord;
 use jiff::tz::TimeZone;
@@ -56,6 +58,9 @@ pub struct RunArgs {
     /// The journal file; without it one in the root folder
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
+    /// Time between two heartbeats, in milliseconds
+    #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(50..=3_600_000))]
+    pub beat_ms: u64,
     /// The store's IANA time zone; without it this machine's
     #[arg(long, value_name = "ZONE")]
     pub time_zone: Option<String>,
@@ -94,14 +99,28 @@ pub struct ReplaceArgs {
 /// `BAD_TIME_ZONE`, and the agent's own.
 pub async fn run(args: &RunArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
     if let Some(zone) = &args.time_zone {
-        TimeZone::get(zone).map_err(|_| CliError::input("BAD_TIME_ZONE", format!("`{zone}` is not an IANA time zone such as Asia/Shanghai")))?;
+        TimeZone::get(zone)
+            .map_err(|_| CliError::input("BAD_TIME_ZONE", format!("`{zone}` is not an IANA time zone such as Asia/Shanghai")))?;
     }
     run_agent(args, &server_url(global.nats.as_deref()), global, out).await
 }
 
-/// Placeholder: the call of `fanfold_terminal::agent::run(AgentConfig, Shutdown)` stands here once that crate has it.
-async fn run_agent(args: &RunArgs, url: &str, _global: &Global, _out: &Out) -> Result<Exit, CliError> {
-    Err(CliError::Internal(format!("this build has no terminal agent: {} cannot be started against {url}", args.id)))
+async fn run_agent(args: &RunArgs, url: &str, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
+    let config = AgentConfig {
+        url: url.to_owned(),
+        creds: global.creds.clone(),
+        id: args.id.clone(),
+        root: args.root.clone(),
+        slots: args.slots,
+        labels: args.label.iter().cloned().collect(),
+        journal: args.journal.clone(),
+        time_zone: args.time_zone.clone(),
+        beat_interval_ms: args.beat_ms,
+    };
+    out.note(&format!("terminal {} on {url}; Ctrl-C ends it", args.id));
+    agent::run(config, shutdown).await.map_err(|e| CliError::input(e.code(), e.to_string()))?;
+    Ok(Exit::Ok)
 }
 
 /// Carries out `terminal ls` and `terminal replace`.
@@ -110,9 +129,10 @@ async fn run_agent(args: &RunArgs, url: &str, _global: &Global, _out: &Out) -> R
 /// See [`CliError`].
 pub async fn execute(command: TerminalCommand, session: &Session) -> Result<Exit, CliError> {
     match command {
-        TerminalCommand::Run(args) => {
-            Err(CliError::Usage(format!("`terminal run --id {}` makes its own connection and can't be run in another's", args.id)))
-        }
+        TerminalCommand::Run(args) => Err(CliError::Usage(format!(
+            "`terminal run --id {}` makes its own connection and can't be run in another's",
+            args.id
+        ))),
         TerminalCommand::Ls(args) => ls(&args, session).await,
         TerminalCommand::Replace(args) => replace(args, session).await,
     }
@@ -122,7 +142,8 @@ async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
     let mut list: TerminalList = session.call("terminal", "list", &json!({})).await?;
     let stores = stores::load(session).await?;
     let region = |t: &TerminalRecord| stores.get(t.id.as_str()).map(|s| s.region.as_str()).unwrap_or_default();
-    list.terminals.retain(|t| !(args.offline && t.online) && args.region.as_deref().is_none_or(|r| region(t).eq_ignore_ascii_case(r)));
+    list.terminals
+        .retain(|t| !(args.offline && t.online) && args.region.as_deref().is_none_or(|r| region(t).eq_ignore_ascii_case(r)));
     if session.json {
         session.out.json(&list)?;
     } else {
@@ -133,7 +154,8 @@ async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
 
 /// Terminals, a line each, and a line of totals.
 pub fn list_text(terminals: &[TerminalRecord], stores: &Stores, zone: &TimeZone) -> String {
-    let mut table = Table::new(&["terminal", "name", "region", "state", "last seen", ">slots", "version", "types", "labels", "attention"]);
+    let mut table =
+        Table::new(&["terminal", "name", "region", "state", "last seen", ">slots", "version", "types", "labels", "attention"]);
     for terminal in terminals {
         let store = stores.get(terminal.id.as_str());
         let labels: Vec<String> = terminal.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();

@@ -15,8 +15,7 @@ use super::summary::{RowDoc, Stores, SummaryDoc};
 pub const RESULT_COLUMNS_MAX: usize = 200;
 
 /// Columns before the result's.
-const COLUMNS: [&str; 10] =
-    ["target", "name", "region", "set", "state", "attempt", "error code", "message", "last seen", "late"];
+const COLUMNS: [&str; 10] = ["target", "name", "region", "set", "state", "attempt", "error code", "message", "last seen", "late"];
 
 /// The file's text, lines ended by CR LF as RFC 4180 has it.
 pub fn summary(doc: &SummaryDoc, stores: &Stores) -> String {
@@ -131,7 +130,7 @@ mod tests {
             ("+3e5", "+3e5"),
             ("-inf", "'-inf"),
             ("\tx", "'\tx"),
-            (" =1", "\"' =1\""),
+            (" =1", "' =1"),
             (" lead", "\" lead\""),
             ("", ""),
             ("徐汇店", "徐汇店"),

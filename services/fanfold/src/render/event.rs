@@ -16,7 +16,9 @@ use super::summary::{counts_line, kind_words};
 pub fn line(stored: &Stored, zone: &TimeZone) -> String {
     let (about, what, details) = match decode(stored.seq, stored.time_ms, &stored.subject, &stored.payload) {
         Ok(LogEvent::Plan(plan, event)) => (plan.to_string(), format!("plan.{}", event.event.name()), plan_details(&event)),
-        Ok(LogEvent::Task(task, event)) => (task.to_string(), event.event.name().to_owned(), task_details(&event, &stored.subject)),
+        Ok(LogEvent::Task(task, event)) => {
+            (task.to_string(), event.event.name().to_owned(), task_details(&event, &stored.subject))
+        }
         Ok(LogEvent::Fence(role)) => (role, "fence".to_owned(), String::new()),
         Err(e) => (stored.subject.clone(), "unreadable".to_owned(), one_line(&e.to_string(), 200)),
     };
@@ -47,7 +49,13 @@ pub fn task_details(event: &LoggedTaskEvent, subject: &str) -> String {
         TaskEvent::Released | TaskEvent::Cancelled => String::new(),
         TaskEvent::AttemptTimedOut { attempt, kind } => format!("attempt {attempt}: {}", timeout_words(*kind)),
         TaskEvent::AttemptLost { attempt } | TaskEvent::StopRequested { attempt } => format!("attempt {attempt}"),
-        TaskEvent::CancelRequested { attempt } => if *attempt > 0 { format!("attempt {attempt}") } else { String::new() },
+        TaskEvent::CancelRequested { attempt } => {
+            if *attempt > 0 {
+                format!("attempt {attempt}")
+            } else {
+                String::new()
+            }
+        }
         TaskEvent::Expired { reason, attempt } => {
             let live = if *attempt > 0 { format!(", attempt {attempt} was live") } else { String::new() };
             format!("{}{live}", format!("{reason:?}").to_lowercase())
@@ -97,7 +105,9 @@ fn plan_details(event: &LoggedPlanEvent) -> String {
         PlanEvent::Summarised(s) => {
             format!("revision {} {} as of #{}: {}", s.this.revision, kind_words(s.kind), s.this.as_of_seq, counts_line(&s.counts))
         }
-        PlanEvent::Paused | PlanEvent::Resumed | PlanEvent::Cancelled | PlanEvent::DeadlineReached | PlanEvent::Closed => String::new(),
+        PlanEvent::Paused | PlanEvent::Resumed | PlanEvent::Cancelled | PlanEvent::DeadlineReached | PlanEvent::Closed => {
+            String::new()
+        }
     }
 }
 

@@ -42,7 +42,9 @@ pub fn list(plans: &[PlanRecord], zone: &TimeZone) -> String {
             status_words(plan.status).to_owned(),
             number(u64::from(plan.total)),
             percent(u64::from(plan.counts.succeeded), u64::from(plan.total)),
-            summary.map(|(s, kind)| format!("r{} {} {}", s.revision, kind_words(kind), verdict_word(plan.verdict))).unwrap_or_default(),
+            summary
+                .map(|(s, kind)| format!("r{} {} {}", s.revision, kind_words(kind), verdict_word(plan.verdict)))
+                .unwrap_or_default(),
             plan.deadline.map(|ms| time(ms, zone)).unwrap_or_default(),
             plan.title.as_deref().map(|t| one_line(t, 40)).unwrap_or_default(),
         ]);
@@ -73,7 +75,10 @@ pub fn show(plan: &PlanRecord, now_ms: i64, zone: &TimeZone) -> String {
     add("deadline", plan.deadline.map(moment));
     add("expires", plan.expires.map(moment));
     let summary = plan.summary.as_ref().zip(plan.summary_kind);
-    add("summary", summary.map(|(s, kind)| format!("revision {}, {}, as of sequence {}", s.revision, kind_words(kind), s.as_of_seq)));
+    add(
+        "summary",
+        summary.map(|(s, kind)| format!("revision {}, {}, as of sequence {}", s.revision, kind_words(kind), s.as_of_seq)),
+    );
     let absorbed = plan.absorbed;
     let parts = [
         ("duplicate", absorbed.duplicate),
@@ -82,7 +87,8 @@ pub fn show(plan: &PlanRecord, now_ms: i64, zone: &TimeZone) -> String {
         ("foreign", absorbed.foreign),
         ("ignored", absorbed.ignored),
     ];
-    let some: Vec<String> = parts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", number(u64::from(*n)))).collect();
+    let some: Vec<String> =
+        parts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", number(u64::from(*n)))).collect();
     add("absorbed", Some(some.join(", ")).filter(|s| !s.is_empty()));
     add("targets", Some(number(u64::from(plan.total))));
     let total = u64::from(plan.total);

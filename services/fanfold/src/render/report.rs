@@ -119,7 +119,10 @@ fn to_come(doc: &SummaryDoc, stores: &Stores, text: &mut String) {
     let (backfill, by_hand) = (waiting(comes_by_itself), waiting(|n| matches!(n, NextStep::MayRequeue | NextStep::FollowUp)));
     if !backfill.is_empty() {
         let count = number(backfill.len() as u64);
-        text.push_str(&format!("\n## To be backfilled\n\n{count} will still be brought in and revise this summary: {}\n", listed(&backfill)));
+        text.push_str(&format!(
+            "\n## To be backfilled\n\n{count} will still be brought in and revise this summary: {}\n",
+            listed(&backfill)
+        ));
     }
     if !by_hand.is_empty() {
         let count = number(by_hand.len() as u64);

@@ -191,7 +191,8 @@ pub fn aggregate_line(aggregate: &Aggregate) -> String {
         Value::Array(items) => items.iter().map(item).collect::<Vec<_>>().join(", "),
         other => scalar(other),
     };
-    let omitted = if aggregate.omitted > 0 { format!(" and {} more", number(u64::from(aggregate.omitted))) } else { String::new() };
+    let omitted =
+        if aggregate.omitted > 0 { format!(" and {} more", number(u64::from(aggregate.omitted))) } else { String::new() };
     format!("{}{omitted} (of {} results)", one_line(&value, 400), number(u64::from(aggregate.results)))
 }
 
@@ -241,7 +242,8 @@ pub fn table(doc: &SummaryDoc, stores: &Stores, zone: &TimeZone) -> String {
     }
     let (rest, succeeded): (Vec<&RowDoc>, Vec<&RowDoc>) = doc.rows.iter().partition(|r| r.set != TaskSet::Succeeded);
     let mut rows = Table::new(&["target", "name", "region", "set", "state", ">attempt", "why", "next"]);
-    let state = |row: &RowDoc| serde_json::to_value(row.state).ok().and_then(|v| v.as_str().map(ToOwned::to_owned)).unwrap_or_default();
+    let state =
+        |row: &RowDoc| serde_json::to_value(row.state).ok().and_then(|v| v.as_str().map(ToOwned::to_owned)).unwrap_or_default();
     for row in rest.iter().chain(&succeeded).take(ROWS_SHOWN) {
         let store = stores.get(&row.target);
         rows.row([

@@ -1,9 +1,9 @@
 //! Tasks: a list, one at a time, and everything that ever happened to one.
 
-use fanfold_wire::api::HistoryAnswer;
-use fanfold_wire::record::{AttemptRecord, TaskRecord};
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::task::Waiting;
+use fanfold_wire::api::HistoryAnswer;
+use fanfold_wire::record::{AttemptRecord, TaskRecord};
 use fanfold_wire::subjects::LogSubject;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -96,14 +96,19 @@ fn attempt_row(attempt: &AttemptRecord, zone: &TimeZone) -> [String; 7] {
         None => "dispatched".to_owned(),
     };
     let class = attempt.class.as_ref().map(|c| format!(" ({})", name_of(c))).unwrap_or_default();
-    let steps: Vec<String> = attempt.steps.iter().map(|s| format!("{} {}", one_line(&s.step, 30), duration(s.ms.cast_signed()))).collect();
+    let steps: Vec<String> =
+        attempt.steps.iter().map(|s| format!("{} {}", one_line(&s.step, 30), duration(s.ms.cast_signed()))).collect();
     [
         attempt.number.to_string(),
         attempt.terminal.to_string(),
         time(attempt.dispatched_at, zone),
         attempt.ended_at.map(|end| duration(end.saturating_sub(began))).unwrap_or_default(),
         if attempt.superseded { format!("{outcome}, superseded") } else { outcome },
-        attempt.error.as_ref().map(|e| format!("{}{class} {}", e.code, one_line(&e.message, 80)).trim_end().to_owned()).unwrap_or_default(),
+        attempt
+            .error
+            .as_ref()
+            .map(|e| format!("{}{class} {}", e.code, one_line(&e.message, 80)).trim_end().to_owned())
+            .unwrap_or_default(),
         steps.join(", "),
     ]
 }

@@ -3,7 +3,6 @@
 
 use super::{Hq, Presence, Step, next_step, run_margin_ms};
 use crate::event::TaskEvent;
-
 use crate::plan::PlanEvent;
 use crate::testing::{BACKOFF_MS, SEALED_MS, Story, asked, by, given, hq};
 

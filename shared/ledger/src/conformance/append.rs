@@ -18,7 +18,10 @@ pub(super) async fn events_are_stored_in_order(bench: Bench) -> Outcome {
         equal("payload", &message.payload, &event.payload)?;
         ensure("the log's time is this century's", message.time_ms > 1_500_000_000_000 || message.time_ms < 100_000_000_000)?;
     }
-    ensure("sequences and times ascend", stored.windows(2).all(|pair| pair[0].seq < pair[1].seq && pair[0].time_ms <= pair[1].time_ms))
+    ensure(
+        "sequences and times ascend",
+        stored.windows(2).all(|pair| pair[0].seq < pair[1].seq && pair[0].time_ms <= pair[1].time_ms),
+    )
 }
 
 pub(super) async fn repetitions_are_told_by_content(bench: Bench) -> Outcome {

@@ -24,7 +24,8 @@ pub(super) async fn all_or_nothing(bench: Bench) -> Outcome {
 
 pub(super) async fn a_repeated_batch_is_a_duplicate(bench: Bench) -> Outcome {
     let batch = |data: &str| {
-        let mut events = vec![bench.plan_event("submitted", Some(0)), bench.plan_event("targets", None), bench.plan_event("sealed", None)];
+        let mut events =
+            vec![bench.plan_event("submitted", Some(0)), bench.plan_event("targets", None), bench.plan_event("sealed", None)];
         let id = events[1].id.clone();
         events[1].payload = event(&id, json!({ "targets": data }));
         events

@@ -25,7 +25,10 @@ pub(super) async fn decisions_follow_their_fence(bench: Bench) -> Outcome {
     let fences = bench.fences().await?;
     equal("the fence is the last one", fences.last().map(|stored| stored.seq), Some(fence.last_seq))?;
     equal("fences", fences.len(), 2)?;
-    ensure("its id names role and incarnation", fences.iter().all(|stored| stored.id.starts_with(&format!("{}/i1/", bench.role()))))
+    ensure(
+        "its id names role and incarnation",
+        fences.iter().all(|stored| stored.id.starts_with(&format!("{}/i1/", bench.role()))),
+    )
 }
 
 pub(super) async fn an_empty_call_renews_the_lead(bench: Bench) -> Outcome {

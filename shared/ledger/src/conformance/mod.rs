@@ -93,7 +93,8 @@ pub async fn run_one(check: &Check, one: &Arc<dyn Ledger>, other: &Arc<dyn Ledge
     let seq = one.last_seq().await.map_err(text)?;
     let bench = Bench { one: one.clone(), other: other.clone(), tag: format!("{}-{seq}", check.name.replace('_', "-")) };
     let started = std::time::Instant::now();
-    let outcome = tokio::time::timeout(PATIENCE * 3, (check.run)(bench)).await.unwrap_or_else(|_| Err("it takes for ever".into()));
+    let outcome =
+        tokio::time::timeout(PATIENCE * 3, (check.run)(bench)).await.unwrap_or_else(|_| Err("it takes for ever".into()));
     tracing::debug!(check = check.name, elapsed_ms = started.elapsed().as_millis(), ok = outcome.is_ok(), "conformance");
     outcome
 }
@@ -156,8 +157,11 @@ impl Bench {
 
 /// A CloudEvent with this id and data.
 fn event(id: &str, data: Value) -> Bytes {
-    Bytes::from(json!({ "specversion": "1.0", "id": id, "source": "test", "type": "attempt.progressed", "subject": "p.t.main",
-        "time": "2026-01-01T00:00:00Z", "data": data }).to_string())
+    Bytes::from(
+        json!({ "specversion": "1.0", "id": id, "source": "test", "type": "attempt.progressed", "subject": "p.t.main",
+        "time": "2026-01-01T00:00:00Z", "data": data })
+        .to_string(),
+    )
 }
 
 fn text(error: impl ToString) -> String {

@@ -29,7 +29,8 @@ pub(super) mod code {
     pub(crate) const BATCH_DUPLICATE: u64 = 10201;
     /// Answers that only say "not now": no leader yet, same id in flight, too many open batches.
     pub(crate) const NOT_NOW: [u64; 5] = [10008, 10158, 10163, 10167, 10210];
-    pub(crate) const FULL: [u64; 5] = [STORE_FAILED, NOT_ENOUGH_RESOURCES, MEMORY_EXCEEDED, STORAGE_EXCEEDED, ACCOUNT_RESOURCES_EXCEEDED];
+    pub(crate) const FULL: [u64; 5] =
+        [STORE_FAILED, NOT_ENOUGH_RESOURCES, MEMORY_EXCEEDED, STORAGE_EXCEEDED, ACCOUNT_RESOURCES_EXCEEDED];
 }
 
 /// An error as the server words it.
@@ -163,7 +164,12 @@ impl JetStreamLedger {
         }
     }
 
-    pub(super) async fn leader_last(&self, stream: &str, filter: &str, budget: Budget) -> Result<Option<StreamMessage>, LedgerError> {
+    pub(super) async fn leader_last(
+        &self,
+        stream: &str,
+        filter: &str,
+        budget: Budget,
+    ) -> Result<Option<StreamMessage>, LedgerError> {
         self.leader_get(stream, json!({ "last_by_subj": filter }), budget).await
     }
 
@@ -172,7 +178,12 @@ impl JetStreamLedger {
     }
 
     /// First message of the log under a filter after a sequence.
-    pub(super) async fn leader_next(&self, filter: &str, after: u64, budget: Budget) -> Result<Option<StreamMessage>, LedgerError> {
+    pub(super) async fn leader_next(
+        &self,
+        filter: &str,
+        after: u64,
+        budget: Budget,
+    ) -> Result<Option<StreamMessage>, LedgerError> {
         self.leader_get(LOG, json!({ "seq": after + 1, "next_by_subj": filter }), budget).await
     }
 }

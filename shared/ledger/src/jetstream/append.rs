@@ -51,7 +51,12 @@ impl JetStreamLedger {
     }
 
     /// Answers what was appended a moment ago; returns the rest.
-    pub(super) async fn answer_known(&self, call: &mut Call, round: Vec<usize>, budget: Budget) -> Result<Vec<usize>, LedgerError> {
+    pub(super) async fn answer_known(
+        &self,
+        call: &mut Call,
+        round: Vec<usize>,
+        budget: Budget,
+    ) -> Result<Vec<usize>, LedgerError> {
         let mut unknown = Vec::with_capacity(round.len());
         for index in round {
             let event = &call.events[index];

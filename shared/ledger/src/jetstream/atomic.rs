@@ -27,14 +27,18 @@ impl JetStreamLedger {
             let failure = match self.send_batch(&self.unique_name(), &messages).await {
                 Ok(ack) => {
                     let first_seq = (ack.seq + 1).saturating_sub(messages.len() as u64);
-                    self.known(|known| events.iter().zip(first_seq..).for_each(|(event, seq)| known.note(&event.id, seq, &event.payload)));
+                    self.known(|known| {
+                        events.iter().zip(first_seq..).for_each(|(event, seq)| known.note(&event.id, seq, &event.payload))
+                    });
                     return Ok(Appended::Stored { seq: ack.seq });
                 }
                 Err(failure) => failure,
             };
             let refused = match retry_or_refused(failure)? {
                 // The server lost the open batch, as it does when it restarts: that is no answer about its members.
-                ControlFlow::Break(error) if error.err_code == code::BATCH_INCOMPLETE && !in_doubt => ControlFlow::Continue(error.text()),
+                ControlFlow::Break(error) if error.err_code == code::BATCH_INCOMPLETE && !in_doubt => {
+                    ControlFlow::Continue(error.text())
+                }
                 other => other,
             };
             match refused {
@@ -48,7 +52,13 @@ impl JetStreamLedger {
     }
 
     /// What a refused batch is: stored before as a whole, or in conflict.
-    async fn explain_batch(&self, events: &[Append], error: ApiError, in_doubt: bool, budget: Budget) -> Result<Appended, LedgerError> {
+    async fn explain_batch(
+        &self,
+        events: &[Append],
+        error: ApiError,
+        in_doubt: bool,
+        budget: Budget,
+    ) -> Result<Appended, LedgerError> {
         if !error.is_conflict() && !matches!(error.err_code, code::BATCH_DUPLICATE | code::BATCH_INCOMPLETE) {
             return Err(error.into_error());
         }

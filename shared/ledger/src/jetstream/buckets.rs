@@ -128,7 +128,9 @@ impl Buckets for JetStreamLedger {
                 ControlFlow::Break(error) if error.is_conflict() => {
                     // After a time without an answer, the write that stands there may be this one.
                     let current = self.get_checkpoint().await?;
-                    return Ok(current.filter(|entry| entry.revision > expect && entry.value == value).map(|entry| entry.revision));
+                    return Ok(current
+                        .filter(|entry| entry.revision > expect && entry.value == value)
+                        .map(|entry| entry.revision));
                 }
                 ControlFlow::Break(error) => return Err(error.into_error()),
             }

@@ -72,7 +72,12 @@ impl Bus for JetStreamLedger {
         }
     }
 
-    async fn serve(&self, service: &str, version: &str, endpoints: Vec<(String, String)>) -> Result<BoxStream<BusMessage>, LedgerError> {
+    async fn serve(
+        &self,
+        service: &str,
+        version: &str,
+        endpoints: Vec<(String, String)>,
+    ) -> Result<BoxStream<BusMessage>, LedgerError> {
         let builder = self.inner.client.service_builder().description("fanfold");
         let service = builder.start(service, version).await.map_err(other)?;
         let mut all = Vec::with_capacity(endpoints.len());

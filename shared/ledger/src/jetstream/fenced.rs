@@ -77,7 +77,13 @@ impl JetStreamLedger {
         Ok(call.finish().ok_or_else(unanswered)?)
     }
 
-    async fn store_fenced_group(&self, fence: &mut Fence, call: &mut Call, group: Vec<usize>, budget: Budget) -> Result<(), FencedError> {
+    async fn store_fenced_group(
+        &self,
+        fence: &mut Fence,
+        call: &mut Call,
+        group: Vec<usize>,
+        budget: Budget,
+    ) -> Result<(), FencedError> {
         let mut waiting = vec![group];
         while let Some(mut chunk) = waiting.pop() {
             match self.store_behind(fence, &call.events, &chunk, budget).await? {
@@ -102,7 +108,13 @@ impl JetStreamLedger {
     }
 
     /// Tries one batch behind the fence until it is certain what became of it.
-    async fn store_behind(&self, fence: &mut Fence, events: &[Append], chunk: &[usize], budget: Budget) -> Result<Batch, FencedError> {
+    async fn store_behind(
+        &self,
+        fence: &mut Fence,
+        events: &[Append],
+        chunk: &[usize],
+        budget: Budget,
+    ) -> Result<Batch, FencedError> {
         let mut tried: Vec<u64> = Vec::new();
         loop {
             let number = self.next_fence_number();
@@ -175,6 +187,9 @@ impl JetStreamLedger {
 /// A refusal that is about a member or the fence; anything else is an error of the store.
 fn refusal_text(error: ApiError) -> Result<String, LedgerError> {
     let about_a_member = error.is_conflict()
-        || matches!(error.err_code, code::BATCH_DUPLICATE | code::BATCH_INCOMPLETE | code::MESSAGE_TOO_LARGE | code::HEADER_TOO_LARGE);
+        || matches!(
+            error.err_code,
+            code::BATCH_DUPLICATE | code::BATCH_INCOMPLETE | code::MESSAGE_TOO_LARGE | code::HEADER_TOO_LARGE
+        );
     if about_a_member { Ok(error.text()) } else { Err(error.into_error()) }
 }

@@ -1,6 +1,5 @@
 //! The port's `Log` on JetStream: reading, and the way to the appending parts.
 
-
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
@@ -39,7 +38,12 @@ impl Log for JetStreamLedger {
         Ok(self.leader_last(LOG, filter, self.budget()).await?.map(stored))
     }
 
-    async fn read(&self, filters: Vec<String>, from: u64, to: u64) -> Result<BoxStream<Result<Stored, LedgerError>>, LedgerError> {
+    async fn read(
+        &self,
+        filters: Vec<String>,
+        from: u64,
+        to: u64,
+    ) -> Result<BoxStream<Result<Stored, LedgerError>>, LedgerError> {
         self.read_stream(LOG, filters, from, to).await
     }
 
@@ -72,7 +76,8 @@ impl JetStreamLedger {
         let (sender, receiver) = mpsc::channel(BATCHES_WAITING);
         let reading = Reading { ledger: self.clone(), reader, filters, stream: name.to_owned(), to, sender };
         tokio::spawn(reading.run());
-        let batches = stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|batch| (batch, receiver)) });
+        let batches =
+            stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|batch| (batch, receiver)) });
         let items = batches.flat_map(|batch: Result<Vec<Stored>, LedgerError>| {
             let (messages, error) = match batch {
                 Ok(messages) => (messages, None),
@@ -139,7 +144,8 @@ impl Reading {
                 Ok(batch) => {
                     progressed = true;
                     pending = batch.last().map_or(0, |last| last.pending);
-                    let wanted = batch.into_iter().map(|delivered| delivered.stored).filter(|stored| stored.seq <= self.to).collect();
+                    let wanted =
+                        batch.into_iter().map(|delivered| delivered.stored).filter(|stored| stored.seq <= self.to).collect();
                     if self.sender.send(Ok(wanted)).await.is_err() {
                         return Ok(Drained::End);
                     }

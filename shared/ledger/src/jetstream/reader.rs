@@ -20,7 +20,7 @@ use crate::port::Stored;
 /// Most messages handed out at once.
 pub(super) const BATCH_MAX: usize = 1_000;
 /// Messages asked for at a time; the next request goes out when half of them have come.
-const PULL_MESSAGES: usize = 20_000;
+const PULL_MESSAGES: usize = 8_000;
 /// Bytes asked for at a time: bounds what waits in memory.
 const PULL_BYTES: usize = 32 << 20;
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -83,7 +83,8 @@ impl Reader {
         self.connections.mark_unchanged();
         let name = self.ledger.unique_name();
         let inbox = self.ledger.inner.client.new_inbox();
-        let messages = self.ledger.inner.client.subscribe(inbox.clone()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
+        let messages =
+            self.ledger.inner.client.subscribe(inbox.clone()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let mut config = json!({
             "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": self.next, "ack_policy": "none",
@@ -150,9 +151,8 @@ async fn pull(ledger: &JetStreamLedger, stream: &str, consumer: &mut Consumer) -
     let (expires, heartbeat) = (PULL_EXPIRES.as_nanos(), HEARTBEAT.as_nanos());
     // A message larger than this would never come.
     let max_bytes = PULL_BYTES.max(ledger.inner.client.max_payload() * 2);
-    let request = format!(
-        r#"{{"batch":{PULL_MESSAGES},"max_bytes":{max_bytes},"expires":{expires},"idle_heartbeat":{heartbeat}}}"#
-    );
+    let request =
+        format!(r#"{{"batch":{PULL_MESSAGES},"max_bytes":{max_bytes},"expires":{expires},"idle_heartbeat":{heartbeat}}}"#);
     let sent = ledger.inner.client.publish_with_reply(subject, consumer.inbox.clone(), Bytes::from(request));
     // Publishing waits when the connection is gone and its buffer full; the consumer is lost then anyway.
     match tokio::time::timeout(HEARTBEAT, sent).await {

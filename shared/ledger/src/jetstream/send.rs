@@ -78,7 +78,8 @@ impl JetStreamLedger {
             let turn = self.inner.sending.lock().await;
             for (index, message) in before.iter().enumerate() {
                 let headers = part_headers(message, index + 1);
-                let sent = self.inner.client.publish_with_headers(message.subject.to_owned(), headers, message.payload.clone()).await;
+                let sent =
+                    self.inner.client.publish_with_headers(message.subject.to_owned(), headers, message.payload.clone()).await;
                 sent.map_err(|error| Failure::NotSent(error.to_string()))?;
             }
             Ok(turn)
@@ -90,7 +91,8 @@ impl JetStreamLedger {
         };
         let mut headers = part_headers(last, messages.len());
         headers.insert("Nats-Batch-Commit", "1");
-        let commit = tokio::task::unconstrained(self.publish_acked(last.subject.to_owned(), headers, last.payload.clone(), timeout));
+        let commit =
+            tokio::task::unconstrained(self.publish_acked(last.subject.to_owned(), headers, last.payload.clone(), timeout));
         let mut commit = pin!(commit);
         // The first poll hands the message to the connection, or queues for it; the answer is awaited without the turn.
         let first = futures::poll!(commit.as_mut());
@@ -106,10 +108,16 @@ impl JetStreamLedger {
     }
 
     /// Publishes to a stream's subject and waits for the answer.
-    pub(super) async fn publish_acked(&self, subject: String, headers: HeaderMap, payload: Bytes, timeout: Duration) -> Result<PubAck, Failure> {
+    pub(super) async fn publish_acked(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<PubAck, Failure> {
         let answer = self.ask(subject, Some(headers), payload, timeout).await?.payload;
-        let ack: PubAck =
-            serde_json::from_slice(&answer).map_err(|error| Failure::Unknown(format!("unreadable answer to a publish: {error}")))?;
+        let ack: PubAck = serde_json::from_slice(&answer)
+            .map_err(|error| Failure::Unknown(format!("unreadable answer to a publish: {error}")))?;
         match ack.error {
             Some(error) => Err(Failure::Refused(error)),
             None => Ok(ack),

@@ -155,7 +155,12 @@ impl Bus for MemoryLedger {
         }
     }
 
-    async fn serve(&self, service: &str, _version: &str, endpoints: Vec<(String, String)>) -> Result<BoxStream<BusMessage>, LedgerError> {
+    async fn serve(
+        &self,
+        service: &str,
+        _version: &str,
+        endpoints: Vec<(String, String)>,
+    ) -> Result<BoxStream<BusMessage>, LedgerError> {
         let subscribe = |(_, subject): &(String, String)| self.subscription(subject, Some(service));
         let subscriptions: Result<Vec<_>, _> = endpoints.iter().map(subscribe).collect();
         Ok(futures::stream::select_all(subscriptions?).boxed())

@@ -194,7 +194,12 @@ impl Log for MemoryLedger {
         Ok(state.log.get(state.log.last_under(filter)).cloned())
     }
 
-    async fn read(&self, filters: Vec<String>, from: u64, to: u64) -> Result<BoxStream<Result<Stored, LedgerError>>, LedgerError> {
+    async fn read(
+        &self,
+        filters: Vec<String>,
+        from: u64,
+        to: u64,
+    ) -> Result<BoxStream<Result<Stored, LedgerError>>, LedgerError> {
         let state = self.reach()?;
         let mut seqs: Vec<u64> = filters.iter().flat_map(|filter| state.log.under(filter)).flatten().copied().collect();
         seqs.retain(|seq| (from..=to).contains(seq));

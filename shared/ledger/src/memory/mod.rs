@@ -82,12 +82,8 @@ impl MemoryLedger {
             down: false,
             full: false,
         };
-        let shared = Shared {
-            now_ms,
-            state: Mutex::new(state),
-            last_seq: watch::Sender::new(0),
-            connections: watch::Sender::new(1),
-        };
+        let shared =
+            Shared { now_ms, state: Mutex::new(state), last_seq: watch::Sender::new(0), connections: watch::Sender::new(1) };
         Self { shared: Arc::new(shared) }
     }
 

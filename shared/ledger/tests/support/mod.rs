@@ -67,5 +67,8 @@ pub async fn ids(ledger: &JetStreamLedger, filter: &str) -> Vec<(u64, String)> {
 }
 
 pub fn log_to_stderr() {
-    let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_test_writer().try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_test_writer()
+        .try_init();
 }

@@ -45,23 +45,33 @@ impl Running {
 
     /// Takes every step that can be taken now.
     pub(super) fn close_further(&mut self) {
-        let now = Instant::now();
-        let idle = self.actor.holds.running() == 0;
-        let told = self.writes.is_empty() && (self.actor.config.mute || self.actor.shared.outbox.look().is_empty());
-        let flush = now + Duration::from_millis(self.actor.config.shutdown_flush_ms);
-        self.closing = self.closing.map(|closing| match closing {
-            Closing::Draining(_) if idle => Closing::Flushing(flush),
-            Closing::Draining(at) if now >= at => {
-                let grace = Duration::from_millis(self.actor.config.stop_grace_ms);
+        while let Some(now) = self.closing {
+            let Some(next) = self.next_step(now) else { return };
+            self.closing = Some(next);
+            if matches!(next, Closing::Stopping(_)) {
                 let actor = &mut self.actor;
                 actor.holds.stop_all(&mut actor.actions);
-                Closing::Stopping(now + grace + STOP_SLACK)
+                self.perform();
             }
-            Closing::Stopping(at) if idle || now >= at => Closing::Flushing(flush),
-            Closing::Flushing(at) if told || now >= at => Closing::Over,
-            unchanged => unchanged,
-        });
-        self.perform();
+        }
+    }
+
+    /// Only ever forward, so at most three times in a terminal's life.
+    fn next_step(&self, closing: Closing) -> Option<Closing> {
+        let now = Instant::now();
+        let config = &self.actor.config;
+        let idle = self.actor.holds.running() == 0;
+        let told = self.writes.is_empty() && (config.mute || self.actor.shared.outbox.look().is_empty());
+        let flushing = Closing::Flushing(now + Duration::from_millis(config.shutdown_flush_ms));
+        match closing {
+            Closing::Draining(_) if idle => Some(flushing),
+            Closing::Draining(at) if now >= at => {
+                Some(Closing::Stopping(now + Duration::from_millis(config.stop_grace_ms) + STOP_SLACK))
+            }
+            Closing::Stopping(at) if idle || now >= at => Some(flushing),
+            Closing::Flushing(at) if told || now >= at => Some(Closing::Over),
+            Closing::Draining(_) | Closing::Stopping(_) | Closing::Flushing(_) | Closing::Over => None,
+        }
     }
 
     /// Whether the end is reached.

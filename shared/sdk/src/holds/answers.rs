@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fanfold_wire::domain::event::Dispatched;
 use fanfold_wire::domain::ids::PlanId;
-use fanfold_wire::terminal::{AttemptRef, Command, Hold, HoldState, ReportResult, ReportStatus, SYNC_OPEN_MAX, SyncAnswer, SyncStatus, refusal};
+use fanfold_wire::terminal::{
+    AttemptRef, Command, Hold, HoldState, ReportResult, ReportStatus, SYNC_OPEN_MAX, SyncAnswer, SyncStatus, refusal,
+};
 
-use super::{Action, Admission, CLOSED_PLANS_MAX, Counts, Holds, Origin, Phase, SYNC_HOLDS_MAX, SETTLED_SYNC_EARLY, code, failure};
+use super::{
+    Action, Admission, CLOSED_PLANS_MAX, Counts, Holds, Origin, Phase, SETTLED_SYNC_EARLY, SYNC_HOLDS_MAX, code, failure,
+};
 use crate::journal::{EndKind, Op, Record};
 
 /// When to ask again.
@@ -90,7 +94,8 @@ impl Holds {
             return SyncNext::Soon;
         }
         for attempt in &answer.stop {
-            let dispatched = self.tasks.get_mut(&attempt.task_id).and_then(|t| t.attempt(attempt.attempt)).map(|a| a.dispatch_seq);
+            let dispatched =
+                self.tasks.get_mut(&attempt.task_id).and_then(|t| t.attempt(attempt.attempt)).map(|a| a.dispatch_seq);
             if dispatched.is_some_and(|seq| seq <= answer.as_of_seq) {
                 self.stop(attempt, out);
             }

@@ -2,10 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use fanfold_wire::domain::event::Dispatched;
+use fanfold_wire::domain::ids::TerminalId;
 use fanfold_wire::terminal::{HoldState, OpenCommand, ReportResult, ReportStatus, SyncAnswer, SyncStatus};
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::journal::Op;
+
+mod sequences;
+mod sync;
 
 const MINE: (&str, &str) = ("journal-1", "boot-1");
 
@@ -104,7 +109,15 @@ impl Bench {
         shown(&out)
     }
 
-    fn answered(&mut self, name: &str, attempt: u32, end: EndKind, status: ReportStatus, valid: Option<bool>, code: Option<&str>) -> String {
+    fn answered(
+        &mut self,
+        name: &str,
+        attempt: u32,
+        end: EndKind,
+        status: ReportStatus,
+        valid: Option<bool>,
+        code: Option<&str>,
+    ) -> String {
         self.seq += 1;
         let seq = (status == ReportStatus::Recorded || status == ReportStatus::Duplicate).then_some(self.seq);
         let result = ReportResult { index: 0, status, seq, valid, code: code.map(str::to_owned), message: None };
@@ -213,7 +226,8 @@ fn only_the_newest_of_several_waiting_attempts_runs() {
 #[test]
 fn already_done_only_while_a_success_is_unanswered_or_valid() {
     let rejected = "expedite p/1, report p/2 rejected ALREADY_DONE";
-    let cases: [(EndKind, Option<(ReportStatus, Option<bool>, Option<&str>)>, &str); 8] = [
+    type Answer = (ReportStatus, Option<bool>, Option<&'static str>);
+    let cases: [(EndKind, Option<Answer>, &str); 8] = [
         (EndKind::Succeeded, None, rejected),
         (EndKind::Succeeded, Some((ReportStatus::Retry, None, None)), rejected),
         (EndKind::Succeeded, Some((ReportStatus::Recorded, Some(true), None)), rejected),
@@ -343,89 +357,6 @@ fn a_restart_reports_what_was_begun_as_lost_and_sends_what_was_finished() {
 }
 
 #[test]
-fn a_sync_answer_older_than_what_is_known_is_discarded_whole() {
-    let mut b = Bench::new(1);
-    b.live("p", 1);
-    let known = b.holds.known_seq();
-    let (actions, next) = b.sync(|a| {
-        a.as_of_seq = known - 1;
-        a.stop = vec![at("p", 1)];
-        a.open = vec![open("q", 1, 5, MINE)];
-    });
-    assert_eq!((actions.as_str(), next), ("", SyncNext::Soon));
-    assert_eq!(b.holds.counts().syncs_discarded, 1);
-    assert_eq!(b.sync(|a| a.stop = vec![at("p", 1), at("x", 1)]), ("stop p/1".into(), SyncNext::Normal));
-}
-
-#[test]
-fn a_sync_hands_out_what_was_missed_to_this_journal_whatever_the_boot() {
-    let mut b = Bench::new(2);
-    let (actions, next) = b.sync(|a| {
-        a.open = vec![open("p", 3, 90, ("journal-1", "old")), open("q", 1, 91, ("journal-0", "boot-1")), open("r", 1, 92, MINE)];
-    });
-    assert_eq!((actions.as_str(), next), ("run p/3, run r/1", SyncNext::Normal));
-    assert_eq!(b.sync(|a| a.open = vec![open("p", 3, 90, MINE)]).0, "", "again is once");
-    let (_, next) = Bench::new(1).sync(|a| a.open = (0..256).map(|i| open(&format!("p{i}"), 1, 90, MINE)).collect());
-    assert_eq!(next, SyncNext::Soon, "a full list: there may be more");
-}
-
-#[test]
-fn other_sync_answers_take_and_change_nothing() {
-    for (status, retry, expected) in [
-        (SyncStatus::Later, Some(500), SyncNext::Later(Some(500))),
-        (SyncStatus::Later, None, SyncNext::Later(None)),
-        (SyncStatus::TerminalIdInUse, None, SyncNext::InUse),
-        (SyncStatus::Unknown, None, SyncNext::Normal),
-    ] {
-        let mut b = Bench::new(2);
-        b.live("p", 1);
-        let got = b.sync(|a| {
-            a.status = status;
-            a.retry_after_ms = retry;
-            a.stop = vec![at("p", 1)];
-            a.open = vec![open("q", 1, 5, MINE)];
-        });
-        assert_eq!(got, (String::new(), expected), "{status:?}");
-    }
-}
-
-#[test]
-fn a_settled_attempt_stays_until_hq_counts_it_no_more() {
-    let mut b = Bench::new(1);
-    b.live("p", 1);
-    b.ended("p", 1, EndKind::Failed);
-    b.recorded("p", 1, EndKind::Failed);
-    assert_eq!(b.sync(|a| a.keep = vec![at("p", 1)]).0, "", "HQ hasn't got the report yet");
-    assert_eq!(b.state("p", 1), Some(HoldState::Settled));
-    assert!(b.holds.plans_to_ask().is_empty(), "something is held of it");
-    assert_eq!(b.sync(|_| ()).0, "reduce p/1");
-    assert_eq!(b.state("p", 1), None);
-    assert_eq!(b.holds.plans_to_ask(), [task("p").plan]);
-    assert_eq!(b.sync(|a| a.open = vec![open("p", 1, 101, MINE)]).0, "", "a stale hand-out doesn't run");
-    assert_eq!(b.sync(|a| a.closed_plans = vec![task("p").plan]).0, "forget p");
-    assert_eq!((b.holds.tasks(), b.holds.plans_to_ask().len()), (0, 0));
-}
-
-#[test]
-fn a_closed_plan_with_something_unanswered_is_kept() {
-    let mut b = Bench::new(1);
-    b.live("p", 1);
-    b.ended("p", 1, EndKind::Failed);
-    assert_eq!(b.sync(|a| a.closed_plans = vec![task("p").plan]).0, "");
-    assert_eq!(b.holds.tasks(), 1);
-}
-
-#[test]
-fn plans_are_asked_about_in_turns() {
-    let rows = (0..300).map(|i| row(&format!("p{i:03}"), 1, None)).collect();
-    let (mut b, _) = Bench::with(1, rows);
-    let (first, second) = (b.holds.plans_to_ask(), b.holds.plans_to_ask());
-    assert_eq!((first.len(), first[0].as_str(), second[0].as_str()), (256, "p000", "p256"));
-    let both: std::collections::BTreeSet<_> = first.into_iter().chain(second).collect();
-    assert_eq!(both.len(), 300);
-}
-
-#[test]
 fn a_stopping_terminal_takes_nothing_and_forgets_its_queue() {
     let mut b = Bench::new(1);
     b.live("p", 1);
@@ -449,41 +380,4 @@ fn too_much_unanswered_leaves_commands_to_a_later_sync() {
     b.recorded("p0", 1, EndKind::Rejected);
     let seq = b.seq;
     assert_eq!(b.sync(|a| a.open = vec![open("late", 1, seq, MINE)]).0, "reduce p0/1, run late/1");
-}
-
-#[test]
-fn every_interleaving_runs_an_attempt_once_and_a_task_one_at_a_time() {
-    // Inputs in a fixed pseudo-random order over few tasks, so that every pair of them meets in many states.
-    let mut state = 7_u64;
-    let mut random = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
-    let mut b = Bench::new(2);
-    let mut ran = std::collections::BTreeSet::new();
-    let mut running: Vec<(String, u32)> = Vec::new();
-    for step in 0..20_000_u32 {
-        let name = format!("p{}", random(4));
-        let attempt = step / 400 + random(3) as u32 + 1;
-        let actions = match random(5) {
-            0 | 1 => b.live(&name, attempt),
-            2 => b.ask_stop(&name, attempt),
-            3 if !running.is_empty() => {
-                let (name, attempt) = running.swap_remove(random(running.len() as u64) as usize);
-                let end = [EndKind::Succeeded, EndKind::Failed, EndKind::Stopped][random(3) as usize];
-                let mut all = b.ended(&name, attempt, end);
-                all.push_str(", ");
-                all + &b.answered(&name, attempt, end, ReportStatus::Recorded, Some(random(2) == 0), None)
-            }
-            _ => b.sync(|_| ()).0,
-        };
-        for started in actions.split(", ").filter_map(|a| a.strip_prefix("run ")) {
-            let (name, attempt) = started.split_once('/').unwrap();
-            assert!(ran.insert(started.to_owned()), "{started} ran twice");
-            assert!(running.iter().all(|(other, _)| other != name), "{started} ran beside another");
-            running.push((name.to_owned(), attempt.parse().unwrap()));
-        }
-        assert!(running.len() <= 2 && running.len() == b.holds.running());
-    }
-    assert!(ran.len() > 100, "{}", ran.len());
 }

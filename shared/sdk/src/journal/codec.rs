@@ -90,7 +90,16 @@ mod tests {
 
     #[test]
     fn what_is_no_row_is_refused() {
-        for bad in [&b""[..], b"\x00", b"\x09x", b"\x02", b"\x02\x09x", b"\x03\x01\x01\x00", b"\x03\x01\x07\x00\x00\x00\x00\x00\x00\x00\x00", b"\x01\xff"] {
+        for bad in [
+            &b""[..],
+            b"\x00",
+            b"\x09x",
+            b"\x02",
+            b"\x02\x09x",
+            b"\x03\x01\x01\x00",
+            b"\x03\x01\x07\x00\x00\x00\x00\x00\x00\x00\x00",
+            b"\x01\xff",
+        ] {
             assert_eq!(decode(bad), None, "{bad:?}");
         }
     }

@@ -83,7 +83,8 @@ impl Journal for MemoryJournal {
         if part.journal_id.is_empty() {
             part.journal_id = random_id();
         }
-        let attempts = part.rows.iter().map(|((task, attempt), r)| Row { task: task.clone(), attempt: *attempt, record: Some(r.clone()) });
+        let attempts =
+            part.rows.iter().map(|((task, attempt), r)| Row { task: task.clone(), attempt: *attempt, record: Some(r.clone()) });
         let known = part.known.iter().map(|(task, attempt)| Row { task: task.clone(), attempt: *attempt, record: None });
         let mut rows: Vec<Row> = attempts.chain(known).collect();
         rows.sort_by(|a, b| (&a.task, a.attempt).cmp(&(&b.task, b.attempt)));

@@ -171,7 +171,10 @@ async fn damage_is_named_and_moved_aside_only_when_asked() {
     let fresh = DiskJournal::open(DiskOptions { path: path.clone(), move_damaged_aside: true }).unwrap();
     let loaded = fresh.load(&terminal("A")).await.unwrap();
     assert!(loaded.rows.is_empty() && loaded.journal_id != id, "a new journal id: HQ concludes the rest as lost");
-    let kept = std::fs::read_dir(folder.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains(".damaged-")).count();
+    let kept = std::fs::read_dir(folder.path())
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains(".damaged-"))
+        .count();
     assert_eq!(kept, 1);
 }
 

@@ -102,7 +102,8 @@ pub async fn execute(args: SubmitArgs, session: &Session) -> Result<Exit, CliErr
         None => of_flags(&args, session).await?,
     };
     let plan = identify(&mut document, args.plan_id)?;
-    let bytes = serde_json::to_vec(&document).map_err(|e| CliError::Internal(format!("the plan could not be written as JSON: {e}")))?;
+    let bytes =
+        serde_json::to_vec(&document).map_err(|e| CliError::Internal(format!("the plan could not be written as JSON: {e}")))?;
     drop(document);
     PlanDocument::parse(&bytes).map_err(CliError::problems)?;
     session.out.note(&format!("plan id {plan} (sent again with --plan-id {plan} it is never a second plan)"));
@@ -204,10 +205,13 @@ async fn send(bytes: Vec<u8>, session: &Session) -> Result<Submitted, CliError> 
         let text = String::from_utf8(bytes).map_err(|e| CliError::Internal(e.to_string()))?;
         request.plan = Some(RawValue::from_string(text).map_err(|e| CliError::Internal(e.to_string()))?);
     }
-    let body = serde_json::to_vec(&request).map_err(|e| CliError::Internal(format!("a request could not be written as JSON: {e}")))?;
+    let body =
+        serde_json::to_vec(&request).map_err(|e| CliError::Internal(format!("a request could not be written as JSON: {e}")))?;
     for _ in 1..TRIES_MAX {
         match session.call_raw("plan", "submit", body.clone(), SUBMIT_WAIT).await {
-            Err(CliError::Request(RequestError::Timeout { .. })) => session.out.note("no answer yet; the same plan is sent again"),
+            Err(CliError::Request(RequestError::Timeout { .. })) => {
+                session.out.note("no answer yet; the same plan is sent again")
+            }
             other => return other,
         }
     }

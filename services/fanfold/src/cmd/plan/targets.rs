@@ -25,7 +25,11 @@ pub async fn resolve(named: &str, session: &Session) -> Result<Vec<String>, CliE
         of_file(path, &read_file(path)?).map_err(CliError::problems)?
     };
     if targets.is_empty() {
-        let what = if named == IMPORTED { "no store has been imported (`fanfold stores import FILE`)" } else { "the file names no store" };
+        let what = if named == IMPORTED {
+            "no store has been imported (`fanfold stores import FILE`)"
+        } else {
+            "the file names no store"
+        };
         return Err(CliError::input("NO_TARGETS", format!("{named}: {what}")));
     }
     Ok(targets)

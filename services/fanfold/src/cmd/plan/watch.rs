@@ -62,7 +62,8 @@ pub enum Until {
 impl Until {
     /// Whether the plan is as far as that.
     pub fn is_reached(self, plan: &PlanRecord) -> bool {
-        let last_word = matches!(plan.summary_kind, Some(SummaryKind::Complete | SummaryKind::Final)) || plan.status == PlanStatus::Closed;
+        let last_word =
+            matches!(plan.summary_kind, Some(SummaryKind::Complete | SummaryKind::Final)) || plan.status == PlanStatus::Closed;
         match self {
             Until::Partial => plan.summary.is_some(),
             Until::Complete => last_word,
@@ -97,7 +98,13 @@ pub async fn follow(session: &Session, plan: &PlanId, until: &Until, timeout_ms:
     }
 }
 
-async fn wait(session: &Session, plan: &PlanId, until: Until, timeout_ms: Option<i64>, view: &mut Progress) -> Result<PlanRecord, CliError> {
+async fn wait(
+    session: &Session,
+    plan: &PlanId,
+    until: Until,
+    timeout_ms: Option<i64>,
+    view: &mut Progress,
+) -> Result<PlanRecord, CliError> {
     let started_ms = now_ms();
     let mut heard = Instant::now();
     loop {
@@ -112,13 +119,16 @@ async fn wait(session: &Session, plan: &PlanId, until: Until, timeout_ms: Option
                 over_ms = over_ms.or(record.expires.map(|ms| ms.saturating_add(AFTER_EXPIRY_MS)));
             }
             // Just submitted, the plan may not be known to every reader yet; and services may be restarted under a watch.
-            Err(error @ (CliError::Request(_) | CliError::Api(_))) if !is_passing(&error) || heard.elapsed() > AWAY_MAX => return Err(error),
+            Err(error @ (CliError::Request(_) | CliError::Api(_))) if !is_passing(&error) || heard.elapsed() > AWAY_MAX => {
+                return Err(error);
+            }
             Err(CliError::Request(_) | CliError::Api(_)) => {}
             Err(error) => return Err(error),
         }
         if let Some(over) = over_ms.filter(|over| now_ms() > *over) {
             let waited = duration(now_ms().saturating_sub(started_ms));
-            let message = format!("{plan}: no such summary after {waited} (the wait was over at {over}); the plan itself goes on");
+            let message =
+                format!("{plan}: no such summary after {waited} (the wait was over at {over}); the plan itself goes on");
             return Err(CliError::No { code: "WATCH_TIMEOUT", message });
         }
         sleep(PAUSE).await;

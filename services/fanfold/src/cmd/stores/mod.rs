@@ -104,7 +104,9 @@ async fn import(args: &ImportArgs, session: &Session) -> Result<Exit, CliError> 
     }
     let (updated, same) = (changed.len() - new, stores.len() - changed.len());
     if session.json {
-        session.out.json(&json!({"stores": stores.len(), "new": new, "changed": updated, "same": same, "dryRun": args.dry_run}))?;
+        session
+            .out
+            .json(&json!({"stores": stores.len(), "new": new, "changed": updated, "same": same, "dryRun": args.dry_run}))?;
     } else {
         let [all, new, updated, same] = [stores.len(), new, updated, same].map(|n| number(n as u64));
         let done = if args.dry_run { "would be imported (nothing was written)" } else { "imported" };

@@ -104,7 +104,12 @@ fn from_csv(text: &str, problems: &mut Vec<Problem>) -> Vec<Draft> {
     for record in records {
         if record.fields.len() > columns.len() {
             let found = format!("{} fields", record.fields.len());
-            problems.push(at(record.line, "TOO_MANY_FIELDS", &found, "the first line has fewer columns; quote fields with a comma"));
+            problems.push(at(
+                record.line,
+                "TOO_MANY_FIELDS",
+                &found,
+                "the first line has fewer columns; quote fields with a comma",
+            ));
         }
         let mut draft = Draft { line: record.line, ..Draft::default() };
         for (column, field) in columns.iter().zip(record.fields) {
@@ -166,7 +171,12 @@ fn from_json(text: &str, problems: &mut Vec<Problem>) -> Vec<Draft> {
         before = offset.max(before);
         match serde_json::from_str::<Value>(entry.get()) {
             Ok(Value::Object(members)) => drafts.push(from_members(line, &members, problems)),
-            Ok(_) | Err(_) => problems.push(at(line, "NOT_A_STORE", entry.get(), "a store is an object with id, name, region, labels, timeZone")),
+            Ok(_) | Err(_) => problems.push(at(
+                line,
+                "NOT_A_STORE",
+                entry.get(),
+                "a store is an object with id, name, region, labels, timeZone",
+            )),
         }
     }
     drafts
@@ -257,7 +267,12 @@ fn checked_labels(draft: &Draft, problems: &mut Vec<Problem>) -> BTreeMap<String
     for (key, value) in &draft.labels {
         let long = key.chars().count() > LABEL_CHARS_MAX || value.chars().count() > LABEL_CHARS_MAX;
         if key.is_empty() || long {
-            problems.push(at(draft.line, "BAD_LABEL", &format!("{key}={value}"), "key and value may have 64 characters, the key at least 1"));
+            problems.push(at(
+                draft.line,
+                "BAD_LABEL",
+                &format!("{key}={value}"),
+                "key and value may have 64 characters, the key at least 1",
+            ));
         } else if labels.insert(key.clone(), value.clone()).is_some() {
             problems.push(at(draft.line, "BAD_LABEL", key, "the label is there twice"));
         }

@@ -97,12 +97,8 @@ mod tests {
         assert!(problems.is_empty(), "{problems:?}");
         let found: Vec<(usize, Vec<&str>)> =
             found.iter().map(|r| (r.line, r.fields.iter().map(String::as_str).collect())).collect();
-        let expected = vec![
-            (1, vec!["id", "name"]),
-            (2, vec!["A", "x, \"y\""]),
-            (4, vec!["B", "two\nlines"]),
-            (6, vec!["C", "plain"]),
-        ];
+        let expected =
+            vec![(1, vec!["id", "name"]), (2, vec!["A", "x, \"y\""]), (4, vec!["B", "two\nlines"]), (6, vec!["C", "plain"])];
         assert_eq!(found, expected);
         assert_eq!(read("id;name\nA;x,y"), vec![(1, vec!["id".into(), "name".into()]), (2, vec!["A".into(), "x,y".into()])]);
         assert!(read("").is_empty());

@@ -144,7 +144,11 @@ fn commit(database: &Database, path: &Path, groups: &[(TerminalId, Vec<Op>)]) ->
     transaction.commit().map_err(|e| judge(path, e))
 }
 
-fn apply(rows: &mut Table<'_, (&'static str, &'static str, u32), &'static [u8]>, terminal: &str, op: &Op) -> Result<(), StorageError> {
+fn apply(
+    rows: &mut Table<'_, (&'static str, &'static str, u32), &'static [u8]>,
+    terminal: &str,
+    op: &Op,
+) -> Result<(), StorageError> {
     match op {
         Op::Put { task, attempt, record } => {
             rows.insert((terminal, task.to_string().as_str(), *attempt), codec::encode(record).as_slice())?;
@@ -169,7 +173,8 @@ fn number(bytes: &[u8]) -> Option<u32> {
 }
 
 fn load(database: &Database, path: &Path, terminal: &TerminalId) -> Result<Loaded, JournalError> {
-    let unreadable = |what: &str| JournalError::Damaged { path: path.to_owned(), reason: format!("the row of {what} can't be read") };
+    let unreadable =
+        |what: &str| JournalError::Damaged { path: path.to_owned(), reason: format!("the row of {what} can't be read") };
     let transaction = database.begin_read().map_err(|e| judge(path, e))?;
     let ids = transaction.open_table(IDS).map_err(|e| judge(path, e))?;
     let id = ids.get(terminal.as_str()).map_err(|e| judge(path, e))?.map(|v| v.value().to_owned());

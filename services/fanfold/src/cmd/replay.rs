@@ -1,0 +1,94 @@
+//! `fanfold replay`: the account of a plan computed again from the log, and the check that everything written is true.
+
+use clap::Args;
+use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::SummaryKind;
+use fanfold_domain::summary::{Summary, SummaryError};
+use fanfold_domain::view::PlanView;
+
+use super::{plan_id, stores, summary};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::render;
+use crate::render::format::number;
+use crate::session::Session;
+use crate::verify::{self, VerifyReport};
+
+/// Compute a plan's account again from the log, or check that everything written is true
+#[derive(Debug, Args)]
+#[command(after_help = "\
+--verify computes every summary of the plan again at its position of the log and compares bytes, and compares every
+record of the state bucket with the log; the first difference is told and the exit code is 1 (VERIFY_FAILED).
+
+Examples:
+  fanfold replay --plan plan_7788
+  fanfold replay --plan plan_7788 --until 1234 --json | sha256sum
+  fanfold replay --plan plan_7788 --verify")]
+pub struct ReplayArgs {
+    /// The plan
+    #[arg(long, value_parser = plan_id)]
+    pub plan: PlanId,
+    /// Only events up to this sequence of the log
+    #[arg(long, value_name = "SEQ", conflicts_with = "verify")]
+    pub until: Option<u64>,
+    /// Compare what is written with what the log says
+    #[arg(long)]
+    pub verify: bool,
+}
+
+/// Replays or verifies.
+///
+/// # Errors
+/// `UNKNOWN_PLAN`, `NOT_SEALED`, `VERIFY_FAILED`, and the ledger's.
+pub async fn execute(args: &ReplayArgs, session: &Session) -> Result<Exit, CliError> {
+    if args.verify {
+        let report = verify::verify_plan(session.ledger.as_ref(), &args.plan).await?;
+        return told(&report, session);
+    }
+    let last = session.ledger.last_seq().await?;
+    let to = args.until.unwrap_or(last).min(last);
+    let view = verify::fold_plan(session.ledger.as_ref(), &args.plan, to).await?;
+    let recorded = verify::summaries(session.ledger.as_ref(), &args.plan, last).await?;
+    let written = recorded.iter().find(|(_, s)| s.this.as_of_seq == view.last_seq).map(|(_, s)| s.kind);
+    let kind = written.unwrap_or_else(|| kind_now(&view));
+    let bytes = Summary::compute(&view, kind).and_then(|s| s.to_bytes()).map_err(|e| match e {
+        SummaryError::NotSealed => CliError::input("NOT_SEALED", format!("{} is not sealed at sequence {to}", args.plan)),
+        SummaryError::DoesNotAddUp { .. } | SummaryError::Unwritable(_) => CliError::Internal(e.to_string()),
+    })?;
+    if session.json {
+        session.out.bytes(&bytes)?;
+    } else {
+        let stores = stores::load(session).await?;
+        session.out.text(&render::summary::table(&summary::read(&bytes)?, &stores, &session.zone))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The kind a summary would have here where none was written.
+fn kind_now(view: &PlanView) -> SummaryKind {
+    let plan = &view.plan;
+    match &plan.summary {
+        _ if plan.closed_seq.is_some() => SummaryKind::Final,
+        Some(_) => SummaryKind::Update,
+        None if plan.deadline_seq.is_none() && view.all_final() => SummaryKind::Complete,
+        None => SummaryKind::Partial,
+    }
+}
+
+fn told(report: &VerifyReport, session: &Session) -> Result<Exit, CliError> {
+    if session.json {
+        session.out.json(report)?;
+        return Ok(if report.is_true() { Exit::Ok } else { Exit::No });
+    }
+    let [events, summaries, records] = [report.events, report.summaries, report.records].map(number);
+    let Some(first) = report.differences.first() else {
+        session.out.text(&format!(
+            "{} is true: {events} events up to #{} give the same {summaries} summaries, byte for byte, and the same {records} records",
+            report.plan, report.as_of_seq
+        ))?;
+        return Ok(Exit::Ok);
+    };
+    let more = report.differences.len() as u64 + report.differences_left_out - 1;
+    let rest = if more > 0 { format!(" (and {} more differences; --json lists them)", number(more)) } else { String::new() };
+    Err(CliError::No { code: "VERIFY_FAILED", message: format!("{}: {first}{rest}", report.plan) })
+}

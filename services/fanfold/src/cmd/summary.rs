@@ -1,0 +1,112 @@
+//! `fanfold summary`: the account of a plan.
+
+use clap::{Args, ValueEnum};
+use fanfold_domain::ids::PlanId;
+use fanfold_wire::api::{SummaryAnswer, SummaryRequest};
+use fanfold_wire::digest::sha256_hex;
+
+use super::{plan_id, stores};
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::render;
+use crate::render::format::time_with_offset;
+use crate::render::summary::SummaryDoc;
+use crate::session::Session;
+
+/// Show the account of a plan: who is in, who is missing, why
+#[derive(Debug, Args)]
+#[command(after_help = "\
+json is the document byte for byte: its sha256 is the one in the log.
+
+Examples:
+  fanfold summary plan_7788
+  fanfold summary plan_7788 --revision 1 --format json | sha256sum
+  fanfold summary plan_7788 --format csv > plan_7788.csv
+  fanfold summary plan_7788 --format report > plan_7788.md")]
+pub struct SummaryArgs {
+    /// The plan
+    #[arg(value_parser = plan_id, value_name = "PLAN")]
+    pub plan: PlanId,
+    /// Which; without it the last
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub revision: Option<u32>,
+    /// How it is shown; --json is --format json
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// How a summary is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Counts, totals, and the rows that have not succeeded first.
+    Table,
+    /// The document's bytes.
+    Json,
+    /// A file for spreadsheets, a row a target.
+    Csv,
+    /// A page for people, Markdown.
+    Report,
+}
+
+/// Shows a summary.
+///
+/// # Errors
+/// What the API says; `SUMMARY_DAMAGED` when the document isn't the one the log names.
+pub async fn execute(args: &SummaryArgs, session: &Session) -> Result<Exit, CliError> {
+    let (answer, bytes) = fetch(session, &args.plan, args.revision).await?;
+    let format = if session.json { Format::Json } else { args.format };
+    if format == Format::Json {
+        session.out.bytes(&bytes)?;
+        return Ok(Exit::Ok);
+    }
+    let doc = read(&bytes)?;
+    let stores = stores::load(session).await?;
+    let text = match format {
+        Format::Table | Format::Json => render::summary::table(&doc, &stores, &session.zone),
+        Format::Csv => render::csv::summary(&doc, &stores),
+        Format::Report => {
+            let published = time_with_offset(answer.emitted_ms, &session.zone);
+            render::report::page(&doc, &published, &stores, &session.zone)
+        }
+    };
+    session.out.text(&text)?;
+    Ok(Exit::Ok)
+}
+
+/// Shows the last summary as a table.
+pub(crate) async fn print_table(session: &Session, plan: &PlanId) -> Result<(), CliError> {
+    let (_, bytes) = fetch(session, plan, None).await?;
+    let stores = stores::load(session).await?;
+    session.out.text(&render::summary::table(&read(&bytes)?, &stores, &session.zone))
+}
+
+/// A summary's document, read.
+pub(crate) fn read(bytes: &[u8]) -> Result<SummaryDoc, CliError> {
+    serde_json::from_slice(bytes).map_err(|e| CliError::Answer { subject: "the summary".to_owned(), reason: e.to_string() })
+}
+
+/// A summary and its document, whose digest is the one the log names.
+async fn fetch(session: &Session, plan: &PlanId, revision: Option<u32>) -> Result<(SummaryAnswer, Vec<u8>), CliError> {
+    let request = SummaryRequest { plan_id: plan.clone(), revision };
+    let answer: SummaryAnswer = session.call("summary", "get", &request).await?;
+    let bytes = match &answer.document {
+        Some(document) => document.get().as_bytes().to_vec(),
+        None => match session.ledger.get_object(&answer.object).await? {
+            Some(bytes) => bytes.to_vec(),
+            None => {
+                let message = format!(
+                    "the document {} of {plan} is not in the object store; `fanfold replay` computes it again",
+                    answer.object
+                );
+                return Err(CliError::NotFound { code: "SUMMARY_DOCUMENT_MISSING", message });
+            }
+        },
+    };
+    let (found, wanted) = (sha256_hex(&bytes), &answer.summary.this.sha256);
+    if found != *wanted {
+        let message =
+            format!("the document of {plan} has the sha256 {found}, the log says {wanted}; `fanfold replay` computes it again");
+        return Err(CliError::No { code: "SUMMARY_DAMAGED", message });
+    }
+    Ok((answer, bytes))
+}

@@ -1,0 +1,116 @@
+//! `fanfold up`: everything in one process, on an embedded server that keeps its log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use fanfold_ledger::jetstream::{ConnectOpts, ProvisionOpts};
+use fanfold_process::shutdown::Shutdown;
+use fanfold_process::tasks::Tasks;
+use serde_json::json;
+
+use crate::cli::Global;
+use crate::client::UpState;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::host::{Hosted, Role, ServicesConfig, server};
+use crate::out::Out;
+
+/// Start a nats-server and every service; keep the log in a folder
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fanfold up --data ./fanfold-data
+  fanfold up --data ./fanfold-data --port 4222
+
+The same folder is found again by the next `up`: open plans go on where they were. Other commands on this machine
+find the server by themselves. It listens on loopback only; for stores elsewhere run a nats-server with credentials
+and `fanfold serve` (see README).")]
+pub struct UpArgs {
+    /// Folder of the server's log
+    #[arg(long, value_name = "DIR", default_value = "fanfold-data")]
+    pub data: PathBuf,
+    /// Port of the server; without it a free one
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// TOML file with bounds and clocks of the services
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Reads a services configuration.
+///
+/// # Errors
+/// `BAD_CONFIG` with the place.
+pub fn read_config(path: Option<&Path>) -> Result<ServicesConfig, CliError> {
+    let Some(path) = path else { return Ok(ServicesConfig::default()) };
+    let text = std::fs::read_to_string(path).map_err(|e| CliError::file(path, e))?;
+    toml::from_str(&text).map_err(|e| CliError::input("BAD_CONFIG", format!("{}: {e}", path.display())))
+}
+
+/// Runs until a signal.
+///
+/// # Errors
+/// What keeps it from starting; a service that died.
+pub async fn run(args: &UpArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
+    let config = read_config(args.config.as_deref())?;
+    let told = out.clone();
+    let binary = server::find(move |line| told.note(line)).await?;
+    let version = binary.version.to_string();
+    let nats = server::start(binary, args.data.clone(), args.port).await?;
+    let result = serve_on(&nats, &config, global, out, &version, &shutdown).await;
+    nats.stop().await;
+    result
+}
+
+async fn serve_on(
+    nats: &Arc<fanfold_process::embedded::EmbeddedServer>,
+    config: &ServicesConfig,
+    global: &Global,
+    out: &Out,
+    version: &str,
+    shutdown: &Shutdown,
+) -> Result<Exit, CliError> {
+    let url = nats.url();
+    let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &ProvisionOpts::default()).await?;
+    // The server is watched apart from the services: it must outlive them while they drain.
+    let mut watched = Tasks::new(shutdown.clone());
+    watched.spawn("nats-server", server::watch(Arc::clone(nats), shutdown.clone()));
+    let hosted = Hosted::start(Arc::new(ledger), &Role::ALL, config, shutdown.clone()).await?;
+    let state = StateFile::write(&url)?;
+    if global.json {
+        out.json(&json!({ "url": url, "pid": std::process::id(), "serverPid": nats.pid(), "serverVersion": version }))?;
+    } else {
+        out.text(&format!(
+            "fanfold is up on {url} (nats-server {version})\n\n  fanfold terminal run --id SH_0312 --root ./store     be a store\n  \
+             fanfold plan submit plan.json --watch                hand out a task\n  fanfold doctor                                       see that all is well\n\nCtrl-C ends it; the log stays."
+        ))?;
+    }
+    let ended = hosted.join().await;
+    drop(state);
+    ended?;
+    watched.join(std::time::Duration::from_secs(5)).await.map_err(|e| CliError::Internal(e.to_string()))?;
+    Ok(Exit::Ok)
+}
+
+/// Where other commands find this server; removed at the end if it is still ours.
+struct StateFile {
+    state: UpState,
+    path: PathBuf,
+}
+
+impl StateFile {
+    fn write(url: &str) -> Result<Option<Self>, CliError> {
+        let Some(path) = UpState::path() else { return Ok(None) };
+        let state = UpState { url: url.to_owned(), pid: std::process::id() };
+        state.write(&path).map_err(|e| CliError::file(&path, e))?;
+        Ok(Some(Self { state, path }))
+    }
+}
+
+impl Drop for StateFile {
+    fn drop(&mut self) {
+        self.state.remove(&self.path);
+    }
+}

@@ -1,0 +1,188 @@
+//! Many simulated terminals in one process, for demo, tests and benches: real terminals over one connection and one journal file, with
+//! faults on purpose and an account of every execution that the system's own counts have no part in.
+
+mod executions;
+mod faults;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanfold_process::shutdown::Shutdown;
+use fanfold_sdk::connection::{Connection, ConnectionOptions, connect};
+use fanfold_sdk::wire::domain::ids::TerminalId;
+use fanfold_sdk::{DiskJournal, DiskOptions, Handler, Journal, MemoryJournal, Registry, Terminal, TerminalConfig, TerminalHandle};
+use serde::{Deserialize, Serialize};
+
+pub use executions::{Execution, Executions, Moment, read_executions};
+pub use faults::Fault;
+
+use crate::agent::{AgentError, time_zone};
+use crate::handlers::{CollectLog, Noop};
+
+/// What a terminal of the host does with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandlerKind {
+    /// The real collection.
+    CollectLog,
+    /// Nothing, at once.
+    Noop,
+}
+
+/// One terminal of a host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedTerminal {
+    /// Its id.
+    pub id: TerminalId,
+    /// What is wrong with it.
+    #[serde(default)]
+    pub faults: Vec<Fault>,
+}
+
+/// What a host is told, as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostSpec {
+    /// The server.
+    pub url: String,
+    /// Its terminals.
+    pub terminals: Vec<HostedTerminal>,
+    /// What they do.
+    pub handler: HandlerKind,
+    /// Folder of the stores' folders, by id.
+    pub stores: PathBuf,
+    /// Journal file; `None`: kept in memory.
+    #[serde(default)]
+    pub journal: Option<PathBuf>,
+    /// File that executions are written to.
+    pub executions: PathBuf,
+    /// IANA time zone of the stores; `None`: this machine's.
+    #[serde(default)]
+    pub time_zone: Option<String>,
+    /// Heartbeat interval, in milliseconds.
+    pub beat_interval_ms: u64,
+    /// How long the handler takes besides its work, in milliseconds: from, to; drawn from task and attempt.
+    #[serde(default)]
+    pub work_ms: (u64, u64),
+}
+
+/// The running terminals of a process.
+pub struct Host {
+    spec: HostSpec,
+    connection: Connection,
+    journal: Arc<dyn Journal>,
+    executions: Arc<Executions>,
+    running: Vec<TerminalHandle>,
+}
+
+impl Host {
+    /// Connects and starts every terminal that isn't [`Fault::Offline`].
+    ///
+    /// # Errors
+    /// What keeps a terminal from starting.
+    pub async fn start(spec: HostSpec) -> Result<Self, AgentError> {
+        let journal: Arc<dyn Journal> = match &spec.journal {
+            Some(path) => Arc::new(DiskJournal::open(DiskOptions { path: path.clone(), move_damaged_aside: false })?),
+            None => Arc::new(MemoryJournal::new()),
+        };
+        let executions = Executions::open(&spec.executions).map_err(|_| AgentError::Root(spec.executions.clone()))?;
+        let name = format!("fanfold-host-{}", std::process::id());
+        let options = ConnectionOptions { url: spec.url.clone(), name, wait_for_server: true, ..ConnectionOptions::default() };
+        let connection = connect(options).await?;
+        let mut host = Self { connection, journal, executions: Arc::new(executions), running: Vec::new(), spec };
+        host.start_some(|faults| !faults.contains(&Fault::Offline)).await?;
+        Ok(host)
+    }
+
+    /// Starts the terminals that were offline.
+    ///
+    /// # Errors
+    /// As [`Host::start`].
+    pub async fn bring_back(&mut self) -> Result<(), AgentError> {
+        self.start_some(|faults| faults.contains(&Fault::Offline)).await
+    }
+
+    async fn start_some(&mut self, which: impl Fn(&[Fault]) -> bool) -> Result<(), AgentError> {
+        let zone = time_zone(self.spec.time_zone.as_deref())?;
+        for terminal in self.spec.terminals.clone().into_iter().filter(|t| which(&t.faults)) {
+            let inner: Arc<dyn Handler> = match self.spec.handler {
+                HandlerKind::CollectLog => {
+                    Arc::new(CollectLog { root: self.spec.stores.join(terminal.id.as_str()), zone: zone.clone() })
+                }
+                HandlerKind::Noop => Arc::new(Noop),
+            };
+            let handler = Arc::new(faults::Faulty {
+                inner,
+                terminal: terminal.id.clone(),
+                faults: terminal.faults.clone(),
+                executions: Arc::clone(&self.executions),
+                work_ms: self.spec.work_ms,
+            });
+            let registry = Registry::new().with("collect_log", 1, handler.clone()).with("noop", 1, handler);
+            let config = self.config(&terminal);
+            self.running.push(Terminal::start(self.connection.client.clone(), config, registry, Arc::clone(&self.journal)).await?);
+        }
+        Ok(())
+    }
+
+    fn config(&self, terminal: &HostedTerminal) -> TerminalConfig {
+        let has = |fault| terminal.faults.contains(&fault);
+        TerminalConfig {
+            beat_interval_ms: self.spec.beat_interval_ms,
+            sync_jitter_ms: self.spec.beat_interval_ms,
+            // A store that hangs says nothing, not even that its time is up.
+            run_watchdog: !has(Fault::Hang),
+            duplicate_reports: has(Fault::Duplicate).then(|| vec![Duration::from_millis(150), Duration::from_millis(3_000)]),
+            stop_grace_ms: 200,
+            shutdown_grace_ms: 200,
+            shutdown_flush_ms: 1_000,
+            connects: Some(self.connection.connects.clone()),
+            ..TerminalConfig::new(terminal.id.clone())
+        }
+    }
+
+    /// How many terminals run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Ends all terminals, in order.
+    pub async fn stop(self) {
+        let ending: Vec<_> = self.running.into_iter().map(|t| tokio::spawn(t.shutdown())).collect();
+        for terminal in ending {
+            // A terminal that panicked while ending has nothing more to hand in.
+            let _ = terminal.await;
+        }
+    }
+}
+
+/// Runs a host as a process of its own: started by a spec, told on stdin, ended by the end of stdin or a signal. Says `ready N` and
+/// `back N` through `say`.
+///
+/// # Errors
+/// As [`Host::start`].
+pub async fn run_process(spec: HostSpec, shutdown: Shutdown, say: impl Fn(&str)) -> Result<(), AgentError> {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let mut host = Host::start(spec).await?;
+    say(&format!("ready {}", host.running()));
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line,
+            () = shutdown.wait() => break,
+        };
+        match line {
+            Ok(Some(line)) if line.trim() == "back" => {
+                host.bring_back().await?;
+                say(&format!("back {}", host.running()));
+            }
+            Ok(Some(_)) => {}
+            // Whoever started this process is gone.
+            Ok(None) | Err(_) => break,
+        }
+    }
+    host.stop().await;
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Connecting as a terminal does: endless reconnecting with jitter, a clear error when the first connection fails.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions};
+use rand::Rng;
+
+use crate::connects::Connects;
+use crate::error::TerminalError;
+
+/// Shortest and longest pause before a reconnect, in milliseconds; drawn anew each time, so that thousands don't come at once.
+const RECONNECT_MS: std::ops::RangeInclusive<u64> = 100..=2_000;
+
+/// How to reach the server.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionOptions {
+    /// `nats://host:port`, several divided by commas.
+    pub url: String,
+    /// Credentials file.
+    pub creds: Option<PathBuf>,
+    /// Name shown by the server.
+    pub name: String,
+    /// Prefix of inboxes, where the account's permissions ask for one: `_I.<terminal>`.
+    pub inbox_prefix: Option<String>,
+    /// Wait for a server that is not there yet instead of failing.
+    pub wait_for_server: bool,
+}
+
+/// A connection that terminals share.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    /// Word of its (re)connects.
+    pub connects: Connects,
+}
+
+/// Connects.
+///
+/// # Errors
+/// [`TerminalError::Connect`]: nobody answers there, or the credentials are refused.
+pub async fn connect(options: ConnectionOptions) -> Result<Connection, TerminalError> {
+    let failed = |reason: String| TerminalError::Connect { url: options.url.clone(), reason };
+    let base = ConnectOptions::new()
+        .name(&options.name)
+        .ping_interval(Duration::from_secs(5))
+        .reconnect_delay_callback(|_| Duration::from_millis(rand::rng().random_range(RECONNECT_MS)));
+    let (mut base, connects) = Connects::hook(base, |event| tracing::debug!(%event, "nats"));
+    if let Some(prefix) = &options.inbox_prefix {
+        base = base.custom_inbox_prefix(prefix);
+    }
+    if let Some(path) = &options.creds {
+        let text = std::fs::read_to_string(path).map_err(|e| failed(format!("{}: {e}", path.display())))?;
+        base = base.credentials(&text).map_err(|e| failed(format!("{}: {e}", path.display())))?;
+    }
+    if options.wait_for_server {
+        base = base.retry_on_initial_connect();
+    }
+    let servers: Vec<&str> = options.url.split(',').map(str::trim).collect();
+    let client = base.connect(servers).await.map_err(|e| failed(e.to_string()))?;
+    Ok(Connection { client, connects })
+}

@@ -1,0 +1,86 @@
+//! Syncs: what is handed out, stopped, kept and forgotten.
+
+use super::*;
+
+#[test]
+fn a_sync_answer_older_than_what_is_known_is_discarded_whole() {
+    let mut b = Bench::new(1);
+    b.live("p", 1);
+    let known = b.holds.known_seq();
+    let (actions, next) = b.sync(|a| {
+        a.as_of_seq = known - 1;
+        a.stop = vec![at("p", 1)];
+        a.open = vec![open("q", 1, 5, MINE)];
+    });
+    assert_eq!((actions.as_str(), next), ("", SyncNext::Soon));
+    assert_eq!(b.holds.counts().syncs_discarded, 1);
+    assert_eq!(b.sync(|a| a.stop = vec![at("p", 1), at("x", 1)]), ("stop p/1".into(), SyncNext::Normal));
+}
+
+#[test]
+fn a_sync_hands_out_what_was_missed_to_this_journal_whatever_the_boot() {
+    let mut b = Bench::new(2);
+    let (actions, next) = b.sync(|a| {
+        a.open = vec![open("p", 3, 90, ("journal-1", "old")), open("q", 1, 91, ("journal-0", "boot-1")), open("r", 1, 92, MINE)];
+    });
+    assert_eq!((actions.as_str(), next), ("run p/3, run r/1", SyncNext::Normal));
+    assert_eq!(b.sync(|a| a.open = vec![open("p", 3, 90, MINE)]).0, "", "again is once");
+    let (_, next) = Bench::new(1).sync(|a| a.open = (0..256).map(|i| open(&format!("p{i}"), 1, 90, MINE)).collect());
+    assert_eq!(next, SyncNext::Soon, "a full list: there may be more");
+}
+
+#[test]
+fn other_sync_answers_take_and_change_nothing() {
+    for (status, retry, expected) in [
+        (SyncStatus::Later, Some(500), SyncNext::Later(Some(500))),
+        (SyncStatus::Later, None, SyncNext::Later(None)),
+        (SyncStatus::TerminalIdInUse, None, SyncNext::InUse),
+        (SyncStatus::Unknown, None, SyncNext::Normal),
+    ] {
+        let mut b = Bench::new(2);
+        b.live("p", 1);
+        let got = b.sync(|a| {
+            a.status = status;
+            a.retry_after_ms = retry;
+            a.stop = vec![at("p", 1)];
+            a.open = vec![open("q", 1, 5, MINE)];
+        });
+        assert_eq!(got, (String::new(), expected), "{status:?}");
+    }
+}
+
+#[test]
+fn a_settled_attempt_stays_until_hq_counts_it_no_more() {
+    let mut b = Bench::new(1);
+    b.live("p", 1);
+    b.ended("p", 1, EndKind::Failed);
+    b.recorded("p", 1, EndKind::Failed);
+    assert_eq!(b.sync(|a| a.keep = vec![at("p", 1)]).0, "", "HQ hasn't got the report yet");
+    assert_eq!(b.state("p", 1), Some(HoldState::Settled));
+    assert!(b.holds.plans_to_ask().is_empty(), "something is held of it");
+    assert_eq!(b.sync(|_| ()).0, "reduce p/1");
+    assert_eq!(b.state("p", 1), None);
+    assert_eq!(b.holds.plans_to_ask(), [task("p").plan]);
+    assert_eq!(b.sync(|a| a.open = vec![open("p", 1, 101, MINE)]).0, "", "a stale hand-out doesn't run");
+    assert_eq!(b.sync(|a| a.closed_plans = vec![task("p").plan]).0, "forget p");
+    assert_eq!((b.holds.tasks(), b.holds.plans_to_ask().len()), (0, 0));
+}
+
+#[test]
+fn a_closed_plan_with_something_unanswered_is_kept() {
+    let mut b = Bench::new(1);
+    b.live("p", 1);
+    b.ended("p", 1, EndKind::Failed);
+    assert_eq!(b.sync(|a| a.closed_plans = vec![task("p").plan]).0, "");
+    assert_eq!(b.holds.tasks(), 1);
+}
+
+#[test]
+fn plans_are_asked_about_in_turns() {
+    let rows = (0..300).map(|i| row(&format!("p{i:03}"), 1, None)).collect();
+    let (mut b, _) = Bench::with(1, rows);
+    let (first, second) = (b.holds.plans_to_ask(), b.holds.plans_to_ask());
+    assert_eq!((first.len(), first[0].as_str(), second[0].as_str()), (256, "p000", "p256"));
+    let both: std::collections::BTreeSet<_> = first.into_iter().chain(second).collect();
+    assert_eq!(both.len(), 300);
+}
