@@ -4,7 +4,7 @@
 mod closing;
 mod sync;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -383,20 +383,5 @@ fn admit(registry: &Registry, dispatched: &Dispatched) -> Admission {
         Ok(Ok(())) => Admission::Taken,
         Ok(Err(reason)) => Admission::BadInput(reason),
         Err(_) => Admission::BadInput("the handler's check panicked".into()),
-    }
-}
-
-/// What a terminal says of itself.
-pub(crate) fn identity(config: &TerminalConfig, slots: u32, journal: &str, boot: &str, registry: &Registry) -> Identity {
-    let labels: BTreeMap<String, String> = config.labels.clone();
-    Identity {
-        protocol_version: fanfold_wire::domain::event::PROTOCOL_VERSION,
-        version: config.version.clone(),
-        journal: journal.to_owned(),
-        boot: boot.to_owned(),
-        slots,
-        beat_interval_ms: config.beat_interval_ms,
-        labels,
-        types: registry.types(),
     }
 }

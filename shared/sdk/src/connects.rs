@@ -17,10 +17,10 @@ impl Connects {
     pub fn hook(options: ConnectOptions, also: impl Fn(&Event) + Send + Sync + 'static) -> (ConnectOptions, Self) {
         let (sender, connects) = Self::manual();
         let options = options.event_callback(move |event| {
-            also(&event);
             if matches!(event, Event::Connected) {
                 sender.send_modify(|count| *count += 1);
             }
+            also(&event);
             std::future::ready(())
         });
         (options, connects)

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::Client;
+use fanfold_wire::domain::event::PROTOCOL_VERSION;
 use fanfold_wire::domain::ids::TerminalId;
 use fanfold_wire::subjects;
+use fanfold_wire::terminal::Identity;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::actor::{Actor, Input, identity};
+use crate::actor::{Actor, Input};
 use crate::config::TerminalConfig;
 use crate::connects::Connects;
 use crate::error::TerminalError;
@@ -148,6 +150,20 @@ fn shared_of(
         stop_grace: Duration::from_millis(config.stop_grace_ms),
         watchdog: config.run_watchdog,
         mute: config.mute,
+    }
+}
+
+/// What a terminal says of itself.
+fn identity(config: &TerminalConfig, slots: u32, journal: &str, boot: &str, registry: &Registry) -> Identity {
+    Identity {
+        protocol_version: PROTOCOL_VERSION,
+        version: config.version.clone(),
+        journal: journal.to_owned(),
+        boot: boot.to_owned(),
+        slots,
+        beat_interval_ms: config.beat_interval_ms,
+        labels: config.labels.clone(),
+        types: registry.types(),
     }
 }
 

@@ -84,8 +84,6 @@ pub(crate) async fn connect(server: &EmbeddedServer) -> (Client, Connects) {
     let client = options.connect(server.url()).await.unwrap();
     // The event comes after the connect returns; a terminal started before it would sync twice.
     connected.recv().await.unwrap();
-    // `changed` is raised right after this callback, by the same task; one more turn of the server is later than that.
-    client.flush().await.unwrap();
     (client, connects)
 }
 

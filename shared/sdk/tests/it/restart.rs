@@ -67,8 +67,6 @@ async fn what_was_only_queued_is_handed_out_again_by_the_sync() {
     hq.answer_sync_next(|a| a.open = vec![hq.open(&terminal, "q", 7, "\"echo\"")]);
     terminal.kill().await;
     let terminal = hq.terminal(one, work.registry(), journal).await;
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    eprintln!("{:?}", terminal.stats());
     hq.report("attempt.succeeded", 7).await;
     assert_eq!(terminal.shutdown().await.counts.lost, 1);
 }

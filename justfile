@@ -1,0 +1,28 @@
+# `just` lists the recipes. CI runs `.ci/run`, which is `just check` on a fresh machine.
+
+# Everything that must be green before a change lands.
+check: fmt lint test doc deny
+
+# Formatting.
+fmt:
+    cargo fmt --all --check
+
+# Lints, warnings denied. The same profile as the tests, so everything compiles once.
+lint:
+    cargo clippy --release --workspace --all-targets -- -D warnings
+
+# All tests: domain, conformance, contract, architecture, services, end to end.
+test:
+    cargo test --release --workspace
+
+# Documentation, warnings denied.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --document-private-items
+
+# Bans, licences and sources of dependencies.
+deny:
+    cargo deny --config deny.toml check bans licenses sources
+
+# The main job, on an embedded server.
+demo *ARGS:
+    cargo run --release -- demo {{ARGS}}
