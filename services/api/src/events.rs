@@ -28,7 +28,13 @@ pub(crate) enum Judged {
 }
 
 /// Encodes a plan event that follows `plan_seq`.
-pub(crate) fn plan_event(plan: &PlanId, event: &PlanEvent, plan_seq: u64, now_ms: i64, traceparent: Option<&str>) -> Result<Append, EventError> {
+pub(crate) fn plan_event(
+    plan: &PlanId,
+    event: &PlanEvent,
+    plan_seq: u64,
+    now_ms: i64,
+    traceparent: Option<&str>,
+) -> Result<Append, EventError> {
     let data = plan_data(event)?;
     let id = plan_event_id(plan, event, plan_seq, &data);
     let header = Header { id: &id, source: SOURCE, subject: plan.as_str(), time_ms: Some(now_ms), traceparent };

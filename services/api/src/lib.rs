@@ -30,6 +30,8 @@ pub use registry::register_builtin;
 
 /// Requests answered at once; more wait in the client's buffer.
 const CONCURRENT_MAX: usize = 64;
+/// Room left in an answer for what stands around its records, in bytes.
+pub(crate) const AROUND_BYTES: usize = 16 * 1024;
 
 /// What the API works with.
 #[derive(Clone)]
@@ -70,8 +72,9 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
     loop {
         let permit = Arc::clone(&permits).acquire_owned().await;
         let request = tokio::select! {
-            request = requests.next() => request,
+            biased;
             () = shutdown.wait() => break,
+            request = requests.next() => request,
         };
         let (Some(request), Ok(permit)) = (request, permit) else { break };
         let deps = deps.clone();
@@ -87,10 +90,28 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
 
 async fn answer(deps: &Deps, request: BusMessage) {
     let Some(reply) = request.reply.as_deref().filter(|r| subjects::is_inbox(r, None)) else { return };
-    let body = route(deps, &request.subject, &request.payload).await;
+    let mut body = route(deps, &request.subject, &request.payload).await;
+    if body.len() > deps.ledger.max_payload() {
+        // It could not be sent, and the caller would wait for nothing.
+        let message =
+            format!("the answer has {} bytes, one message holds {}; ask for less at once", body.len(), deps.ledger.max_payload());
+        body = encode::<()>(Err(ApiError::new("ANSWER_TOO_LARGE", message)));
+    }
     if let Err(error) = deps.ledger.publish(reply, body).await {
         tracing::debug!(%error, subject = %request.subject, "an answer could not be sent");
     }
+}
+
+/// How many of these, from the first, one answer holds; at least one.
+pub(crate) fn fitting(records: &[impl Serialize], max_payload: usize) -> usize {
+    let mut room = max_payload.saturating_sub(AROUND_BYTES);
+    let fits = |record| {
+        let size = serde_json::to_vec(record).map_or(0, |text| text.len() + 1);
+        let fits = size <= room;
+        room = room.saturating_sub(size);
+        fits
+    };
+    records.iter().map(fits).take_while(|fits| *fits).count().max(1)
 }
 
 async fn route(deps: &Deps, subject: &str, payload: &[u8]) -> Bytes {
@@ -135,7 +156,9 @@ fn encode<T: Serialize>(result: Result<T, ApiError>) -> Bytes {
         Ok(text) => Bytes::from(text),
         Err(error) => {
             tracing::error!(%error, "an answer can't be encoded");
-            Bytes::from_static(br#"{"error":{"code":"INTERNAL","message":"the answer could not be encoded; see the service's log"}}"#)
+            Bytes::from_static(
+                br#"{"error":{"code":"INTERNAL","message":"the answer could not be encoded; see the service's log"}}"#,
+            )
         }
     }
 }

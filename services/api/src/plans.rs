@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Asked, Plan, PlanEvent};
-use fanfold_ledger::open::Known;
+use fanfold_ledger::open::{Known, fold_plan};
 use fanfold_wire::api::{ApiError, Noted, PlanList, PlanListRequest, PlanRequest};
 use fanfold_wire::record::{PlanRecord, PlanStatus, plan_key};
 use futures::StreamExt;
@@ -26,6 +26,7 @@ pub(crate) async fn get(deps: &Deps, request: PlanRequest) -> Result<PlanRecord,
 
 /// A plan's record: from the fold while it is open, else from the bucket, which may be a moment behind.
 pub(crate) async fn record(deps: &Deps, id: &PlanId) -> Result<PlanRecord, ApiError> {
+    let mut ended = false;
     for _ in 0..CLOSED_TRIES {
         let known = {
             let model = deps.open.read();
@@ -36,11 +37,18 @@ pub(crate) async fn record(deps: &Deps, id: &PlanId) -> Result<PlanRecord, ApiEr
         };
         let stored = deps.ledger.get_state(&plan_key(id)).await.map_err(|e| ledger_error(&e))?;
         let stored = stored.and_then(|e| serde_json::from_slice::<PlanRecord>(&e.value).ok());
+        ended = known == Known::Over;
         match (stored, known) {
             (Some(record), known) if known != Known::Over || record.status == PlanStatus::Closed => return Ok(record),
             (None, Known::Unknown) => break,
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
+    }
+    if ended {
+        // No projector has written it: the log knows.
+        let seq = deps.open.read().seq();
+        let view = fold_plan(deps.ledger.as_ref(), id, seq).await.map_err(|e| ledger_error(&e))?;
+        return view.map(|v| PlanRecord::of(&v)).ok_or_else(|| unknown(id));
     }
     Err(unknown(id))
 }
@@ -63,8 +71,9 @@ pub(crate) async fn list(deps: &Deps, request: PlanListRequest) -> Result<PlanLi
     }
     let after = |id: &PlanId| request.after.as_ref().is_none_or(|after| id > after);
     let mut page: Vec<PlanRecord> = plans.into_iter().filter(|(id, _)| after(id)).map(|(_, r)| r).take(limit + 1).collect();
-    let more = page.len() > limit;
-    page.truncate(limit);
+    let fits = crate::fitting(&page, deps.ledger.max_payload()).min(limit);
+    let more = page.len() > fits;
+    page.truncate(fits);
     let next = page.last().filter(|_| more).map(|r| r.plan_id.clone());
     Ok(PlanList { plans: page, next })
 }

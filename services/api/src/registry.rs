@@ -15,7 +15,9 @@ pub(crate) async fn register(deps: &Deps, payload: &[u8]) -> Result<TypeRegister
     let existing = deps.ledger.create_type(&document.name, document.version, Bytes::copy_from_slice(payload)).await;
     match existing.map_err(|e| ledger_error(&e))? {
         None => Ok(TypeRegistered { name: document.name, version: document.version, created: true }),
-        Some(existing) if same(&existing, payload) => Ok(TypeRegistered { name: document.name, version: document.version, created: false }),
+        Some(existing) if same(&existing, payload) => {
+            Ok(TypeRegistered { name: document.name, version: document.version, created: false })
+        }
         Some(_) => Err(ApiError::of_problems(vec![Problem::new(
             "TYPE_EXISTS",
             "/version",
@@ -32,7 +34,9 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 /// `type.list`
 pub(crate) async fn list(deps: &Deps) -> Result<TypeList, ApiError> {
     let all = deps.ledger.list_types().await.map_err(|e| ledger_error(&e))?;
-    let text = |(_, _, document): (String, u32, Bytes)| String::from_utf8(document.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok());
+    let text = |(_, _, document): (String, u32, Bytes)| {
+        String::from_utf8(document.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok())
+    };
     Ok(TypeList { types: all.into_iter().filter_map(text).collect() })
 }
 
@@ -47,7 +51,8 @@ pub(crate) async fn find_type(deps: &Deps, name: &str, version: Option<u32>) -> 
     };
     let wanted = version.map_or(name.to_owned(), |v| format!("{name}@{v}"));
     let unknown = || {
-        let message = "no such task type is registered; `fanfold type ls` shows those there are, `fanfold type register` adds one";
+        let message =
+            "no such task type is registered; `fanfold type ls` shows those there are, `fanfold type register` adds one";
         ApiError::of_problems(vec![Problem::new("UNKNOWN_TYPE", "/type", &wanted, message)])
     };
     TypeDocument::parse(&found.ok_or_else(unknown)?).map_err(ApiError::of_problems)
@@ -61,7 +66,11 @@ pub async fn register_builtin(ledger: &dyn Ledger, document: &[u8]) -> Result<()
     let parsed = TypeDocument::parse(document).map_err(|p| LedgerError::Other(ApiError::of_problems(p).to_string()))?;
     let existing = ledger.create_type(&parsed.name, parsed.version, Bytes::copy_from_slice(document)).await?;
     if existing.is_some_and(|e| !same(&e, document)) {
-        tracing::warn!(name = parsed.name, version = parsed.version, "this type is registered with other content; that one stands");
+        tracing::warn!(
+            name = parsed.name,
+            version = parsed.version,
+            "this type is registered with other content; that one stands"
+        );
     }
     Ok(())
 }

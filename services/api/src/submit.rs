@@ -32,7 +32,8 @@ pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submit
     }
     let kind = find_type(deps, &document.type_name, document.type_version).await?;
     let (plan_id, content) = (document.plan_id.clone(), document.content_sha256.clone());
-    let (spec, targets) = document.clone().resolve(&kind, deps.clock.now_ms(), request.traceparent).map_err(ApiError::of_problems)?;
+    let (spec, targets) =
+        document.clone().resolve(&kind, deps.clock.now_ms(), request.traceparent).map_err(ApiError::of_problems)?;
     let by = if request.by.is_empty() { "unknown" } else { &request.by };
     let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
     let events = batch(spec, targets, by, deps.clock.now_ms()).map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
@@ -56,7 +57,10 @@ async fn document(deps: &Deps, request: &SubmitRequest) -> Result<Bytes, ApiErro
             Some(bytes) => Ok(bytes),
             None => Err(ApiError::new("UNKNOWN_OBJECT", format!("there is no object {name}; put the plan document there first"))),
         },
-        _ => Err(ApiError::new("INVALID_REQUEST", "give the plan document as `plan`, or the name of the object that holds it as `object`")),
+        _ => Err(ApiError::new(
+            "INVALID_REQUEST",
+            "give the plan document as `plan`, or the name of the object that holds it as `object`",
+        )),
     }
 }
 
@@ -73,7 +77,13 @@ fn batch(spec: PlanSpec, targets: Vec<TargetId>, by: &str, now_ms: i64) -> Resul
     for (k, chunk) in chunks(targets).into_iter().enumerate() {
         let event = PlanEvent::Targets { targets: chunk };
         let id = targets_id(&plan, k);
-        let header = Header { id: &id, source: "/fanfold/api", subject: plan.as_str(), time_ms: Some(now_ms), traceparent: traceparent.as_deref() };
+        let header = Header {
+            id: &id,
+            source: "/fanfold/api",
+            subject: plan.as_str(),
+            time_ms: Some(now_ms),
+            traceparent: traceparent.as_deref(),
+        };
         let payload = encode("plan.targets", &*plan_data(&event)?, header)?;
         events.push(Append { subject: subjects::plan_event(&plan, "targets"), id, payload: Bytes::from(payload), expect: None });
     }

@@ -9,10 +9,7 @@ use futures::StreamExt;
 use serde_json::value::RawValue;
 
 use crate::plans::record;
-use crate::{Deps, ledger_error};
-
-/// Room left in an answer for what stands around the document, in bytes.
-const AROUND_BYTES: usize = 16 * 1024;
+use crate::{AROUND_BYTES, Deps, ledger_error};
 
 /// `summary.get`
 pub(crate) async fn get(deps: &Deps, request: SummaryRequest) -> Result<SummaryAnswer, ApiError> {
@@ -35,13 +32,17 @@ pub(crate) async fn get(deps: &Deps, request: SummaryRequest) -> Result<SummaryA
     };
     let Some((message, summary)) = found.and_then(|m| read(&m).map(|s| (m, s))) else {
         record(deps, &request.plan_id).await?;
-        let which = request.revision.map_or("summary yet; it comes at the deadline at the latest".to_owned(), |r| format!("summary {r}"));
+        let which =
+            request.revision.map_or("summary yet; it comes at the deadline at the latest".to_owned(), |r| format!("summary {r}"));
         return Err(ApiError::new("NO_SUMMARY", format!("plan {} has no {which}", request.plan_id)));
     };
     let object = summary.this.sha256.clone();
     let bytes = deps.ledger.get_object(&object).await.map_err(|e| ledger_error(&e))?;
     let Some(bytes) = bytes else {
-        let message = format!("the document {object} is missing from the object store; `fanfold replay --plan {}` computes it again", request.plan_id);
+        let message = format!(
+            "the document {object} is missing from the object store; `fanfold replay --plan {}` computes it again",
+            request.plan_id
+        );
         return Err(ApiError::new("OBJECT_MISSING", message));
     };
     let fits = bytes.len() + AROUND_BYTES < deps.ledger.max_payload();

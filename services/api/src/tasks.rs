@@ -1,11 +1,15 @@
 //! Queries and requests about tasks.
 
+use std::collections::BTreeMap;
+
 use fanfold_domain::ids::TaskId;
 use fanfold_domain::plan::{PlanEvent, RequeueSelector};
 use fanfold_domain::sets::{TaskSet, set_of};
 use fanfold_domain::task::TaskState;
 use fanfold_domain::view::PlanView;
-use fanfold_wire::api::{ApiError, HistoryAnswer, HistoryEvent, Noted, Problem, RequeueRequest, TaskList, TaskListRequest, TaskRequest};
+use fanfold_wire::api::{
+    ApiError, HistoryAnswer, HistoryEvent, Noted, Problem, RequeueRequest, TaskList, TaskListRequest, TaskRequest,
+};
 use fanfold_wire::record::{TaskRecord, task_key};
 use fanfold_wire::subjects;
 use futures::StreamExt;
@@ -19,7 +23,7 @@ const PAGE_MAX: u32 = 1_000;
 const PAGE: u32 = 100;
 /// Tasks a request may name.
 const NAMED_MAX: usize = 1_000;
-/// Events of one task shown.
+/// Events of one task shown, the first ones, as far as one answer holds them.
 const HISTORY_MAX: usize = 10_000;
 
 fn unknown_task(id: &TaskId) -> ApiError {
@@ -48,24 +52,36 @@ pub(crate) async fn list(deps: &Deps, request: TaskListRequest) -> Result<TaskLi
     {
         let model = deps.open.read();
         if let Some(view) = model.plan(&request.plan_id) {
-            return Ok(page(view, &request, limit));
+            let (found, more) = page(view, &request, limit);
+            drop(model);
+            return Ok(fitted(found, more, deps.ledger.max_payload()));
         }
     }
     record(deps, &request.plan_id).await?;
     let mut stored = deps.ledger.list_state(&format!("task.{}.>", request.plan_id)).await.map_err(|e| ledger_error(&e))?;
-    let mut tasks: Vec<TaskRecord> = Vec::new();
+    // A record that is rewritten meanwhile comes twice; the later one counts.
+    let mut records: BTreeMap<TaskId, TaskRecord> = BTreeMap::new();
     while let Some(entry) = stored.next().await {
         let entry = entry.map_err(|e| ledger_error(&e))?;
-        let record = serde_json::from_slice::<TaskRecord>(&entry.value);
-        tasks.extend(record.ok().filter(|r| request.set.is_none_or(|set| set == r.set)));
+        records.extend(serde_json::from_slice::<TaskRecord>(&entry.value).ok().map(|r| (r.task_id.clone(), r)));
     }
-    tasks.sort_by(|a, b| a.task_id.cmp(&b.task_id));
-    let offset = request.offset as usize;
-    let next = (tasks.len() > offset + limit).then(|| (offset + limit) as u32);
-    Ok(TaskList { tasks: tasks.into_iter().skip(offset).take(limit).collect(), next })
+    let numbered = records.into_values().enumerate().skip(request.offset as usize);
+    let mut wanted = numbered.filter(|(_, r)| request.set.is_none_or(|set| set == r.set));
+    let found: Vec<(usize, TaskRecord)> = wanted.by_ref().take(limit).collect();
+    let more = wanted.next().map(|(i, _)| i);
+    Ok(fitted(found, more, deps.ledger.max_payload()))
 }
 
-fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> TaskList {
+/// As many of the page as an answer holds; the next page begins with the first one left out.
+fn fitted(found: Vec<(usize, TaskRecord)>, more: Option<usize>, max_payload: usize) -> TaskList {
+    let (indexes, mut tasks): (Vec<usize>, Vec<TaskRecord>) = found.into_iter().unzip();
+    let fits = crate::fitting(&tasks, max_payload);
+    let next = indexes.get(fits).copied().or(more).and_then(|i| u32::try_from(i).ok());
+    tasks.truncate(fits);
+    TaskList { tasks, next }
+}
+
+fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> (Vec<(usize, TaskRecord)>, Option<usize>) {
     let wanted = |set: TaskSet| request.set.is_none_or(|s| s == set);
     let mut tasks = Vec::new();
     let mut next = None;
@@ -74,12 +90,12 @@ fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> TaskList {
             continue;
         }
         if tasks.len() == limit {
-            next = u32::try_from(index).ok();
+            next = Some(index);
             break;
         }
-        tasks.extend(TaskRecord::of(view, index));
+        tasks.extend(TaskRecord::of(view, index).map(|r| (index, r)));
     }
-    TaskList { tasks, next }
+    (tasks, next)
 }
 
 /// `task.history`
@@ -88,13 +104,21 @@ pub(crate) async fn history(deps: &Deps, request: TaskRequest) -> Result<History
     let last_seq = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
     let mut stored = deps.ledger.read(vec![subjects::task_filter(id)], 1, last_seq).await.map_err(|e| ledger_error(&e))?;
     let mut events = Vec::new();
+    let mut room = deps.ledger.max_payload().saturating_sub(crate::AROUND_BYTES);
     while let Some(message) = stored.next().await {
         let message = message.map_err(|e| ledger_error(&e))?;
-        if events.len() == HISTORY_MAX {
+        let size = message.payload.len() + message.subject.len() + 100;
+        if events.len() == HISTORY_MAX || size > room {
             break;
         }
+        room -= size;
         let text = String::from_utf8(message.payload.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok());
-        events.extend(text.map(|event| HistoryEvent { seq: message.seq, time_ms: message.time_ms, subject: message.subject, event }));
+        events.extend(text.map(|event| HistoryEvent {
+            seq: message.seq,
+            time_ms: message.time_ms,
+            subject: message.subject,
+            event,
+        }));
     }
     if events.is_empty() {
         // Nothing has happened to it yet, or there is no such task.
@@ -110,7 +134,10 @@ pub(crate) async fn requeue(deps: &Deps, request: RequeueRequest) -> Result<Note
     }
     note(deps, &request.plan_id, |plan| {
         if plan.cancel.is_some() {
-            return Err(ApiError::new("PLAN_CANCELLED", format!("plan {} is cancelled; submit a follow-up plan instead", plan.id())));
+            return Err(ApiError::new(
+                "PLAN_CANCELLED",
+                format!("plan {} is cancelled; submit a follow-up plan instead", plan.id()),
+            ));
         }
         if plan.close.is_some() {
             return Err(closed(plan.id()));
@@ -124,7 +151,12 @@ pub(crate) async fn requeue(deps: &Deps, request: RequeueRequest) -> Result<Note
 fn check_named(deps: &Deps, request: &RequeueRequest, ids: &[TaskId]) -> Result<(), ApiError> {
     if ids.is_empty() || ids.len() > NAMED_MAX {
         let message = format!("name 1 to {NAMED_MAX} tasks, or requeue all that failed");
-        return Err(ApiError::of_problems(vec![Problem::new("LIMIT_OUT_OF_RANGE", "/selector/tasks", &ids.len().to_string(), &message)]));
+        return Err(ApiError::of_problems(vec![Problem::new(
+            "LIMIT_OUT_OF_RANGE",
+            "/selector/tasks",
+            &ids.len().to_string(),
+            &message,
+        )]));
     }
     let model = deps.open.read();
     let Some(view) = model.plan(&request.plan_id) else { return Ok(()) };

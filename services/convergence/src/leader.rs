@@ -60,14 +60,16 @@ pub(crate) async fn lead(deps: &Deps, mut fence: Fence, mut keeper: Keeper, shut
         }
         let now_ms = deps.clock.now_ms();
         let wait_ms = agenda.wake_ms.values().min().map_or(SLEEP_MS_MAX, |at_ms| (at_ms - now_ms).clamp(1, SLEEP_MS_MAX));
+        // In order, so that equal histories give equal logs; every round looks at changes and clocks alike.
         tokio::select! {
-            () = changes.changed() => {}
-            () = tokio::time::sleep(Duration::from_millis(wait_ms.unsigned_abs())) => {}
+            biased;
+            () = shutdown.wait() => return Ok(()),
             _ = keeper.keep() => {
                 tracing::warn!(role = ROLE, "overtaken: another convergence leads now");
                 return Ok(());
             }
-            () = shutdown.wait() => return Ok(()),
+            () = changes.changed() => {}
+            () = tokio::time::sleep(Duration::from_millis(wait_ms.unsigned_abs())) => {}
         }
     }
 }
@@ -119,7 +121,13 @@ fn event(view: &PlanView, event: &PlanEvent, now_ms: i64) -> Result<Append, Even
     let plan = &view.plan;
     let data = plan_data(event)?;
     let id = plan_event_id(plan.id(), event, plan.plan_seq, &data);
-    let header = Header { id: &id, source: SOURCE, subject: plan.id().as_str(), time_ms: Some(now_ms), traceparent: plan.spec.traceparent.as_deref() };
+    let header = Header {
+        id: &id,
+        source: SOURCE,
+        subject: plan.id().as_str(),
+        time_ms: Some(now_ms),
+        traceparent: plan.spec.traceparent.as_deref(),
+    };
     let payload = encode(&format!("plan.{}", event.name()), &data, header)?;
     Ok(Append {
         subject: subjects::plan_event(plan.id(), event.name()),

@@ -55,9 +55,10 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
     while !shutdown.is_triggered() {
         let incarnation = uuid::Uuid::new_v4().simple().to_string();
         let won = tokio::select! {
-            won = candidate.win(incarnation) => won,
-            () = shutdown.wait() => return Ok(()),
-        };
+        biased;
+                    won = candidate.win(incarnation) => won,
+                    () = shutdown.wait() => return Ok(()),
+                };
         let ended = match won {
             Ok((fence, keeper)) => leader::lead(&deps, fence, keeper, &shutdown).await,
             Err(error) => Err(error),
@@ -68,9 +69,10 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
             }
             tracing::warn!(code = error.code(), %error, "convergence lost its log; it tries again");
             tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                () = shutdown.wait() => return Ok(()),
-            }
+            biased;
+                            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                            () = shutdown.wait() => return Ok(()),
+                        }
         }
     }
     Ok(())

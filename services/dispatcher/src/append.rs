@@ -45,7 +45,13 @@ fn encode_task(view: &PlanView, index: usize, event: &TaskEvent, now_ms: i64) ->
     };
     let id = decision_id(&task_id, event, task.decision_seq);
     let subject = task_id.to_string();
-    let header = Header { id: &id, source: SOURCE, subject: &subject, time_ms: Some(now_ms), traceparent: view.plan.spec.traceparent.as_deref() };
+    let header = Header {
+        id: &id,
+        source: SOURCE,
+        subject: &subject,
+        time_ms: Some(now_ms),
+        traceparent: view.plan.spec.traceparent.as_deref(),
+    };
     let payload = task_data(event).and_then(|data| encode(event.name(), &data, header));
     Some(payload.map(|payload| Append {
         subject: subjects::task_decision(&task_id, concerned.as_ref()),
@@ -60,7 +66,13 @@ fn encode_cancelled(view: &PlanView, now_ms: i64) -> Result<Append, EventError> 
     let event = PlanEvent::Cancelled;
     let data = plan_data(&event)?;
     let id = plan_event_id(plan.id(), &event, plan.plan_seq, &data);
-    let header = Header { id: &id, source: SOURCE, subject: plan.id().as_str(), time_ms: Some(now_ms), traceparent: plan.spec.traceparent.as_deref() };
+    let header = Header {
+        id: &id,
+        source: SOURCE,
+        subject: plan.id().as_str(),
+        time_ms: Some(now_ms),
+        traceparent: plan.spec.traceparent.as_deref(),
+    };
     let payload = encode("plan.cancelled", &data, header)?;
     Ok(Append {
         subject: subjects::plan_event(plan.id(), event.name()),

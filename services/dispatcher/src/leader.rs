@@ -93,23 +93,35 @@ impl Leader<'_> {
         let mut sweep = tokio::time::interval(Duration::from_millis((self.deps.config.beat_ms / 4).clamp(50, 1_000)));
         let mut position = self.deps.open.position();
         loop {
+            // Both before anything is decided: clocks are not judged by a connection that has just been made anew, nor by an old view.
+            let at = *position.borrow_and_update();
+            self.take_position(at);
+            self.take_changes();
             self.pump();
             let sleep = self.sleep();
+            // In order, so that equal histories give equal logs. What could flood (beats, syncs) comes after what can't, lets one
+            // of the other through, and changes and timers need no turn: they are looked at in every round.
             tokio::select! {
+                biased;
                 () = shutdown.wait() => return Ok(()),
                 _ = keeper.keep() => {
                     tracing::warn!(role = ROLE, "overtaken: another dispatcher leads now");
                     return Ok(());
                 }
-                () = self.changes.changed() => self.take_changes(),
                 sent = joined(&mut self.sending) => if !self.take_sent(sent)? { return Ok(()) },
                 written = joined(&mut self.registry) => self.take_written(written),
-                Some(message) = inbox.beats.next() => self.take_beats(message, &mut inbox.beats),
-                Some(message) = inbox.syncs.next() => self.take_sync(message).await,
+                _ = sweep.tick() => self.sweep(),
                 Some(message) = inbox.counts.next() => registry::count(&mut self.terminals, &message.payload),
                 Some(message) = inbox.replaces.next() => self.take_replace(message).await,
-                Ok(()) = position.changed() => { let at = *position.borrow(); self.take_position(at); },
-                _ = sweep.tick() => self.sweep(),
+                Some(message) = inbox.beats.next() => {
+                    self.take_beats(message, &mut inbox.beats);
+                    if let Some(message) = inbox.syncs.next().now_or_never().flatten() {
+                        self.take_sync(message).await;
+                    }
+                }
+                Some(message) = inbox.syncs.next() => self.take_sync(message).await,
+                () = self.changes.changed() => {}
+                Ok(()) = position.changed() => {}
                 () = sleep => {}
             }
         }
@@ -139,6 +151,10 @@ impl Leader<'_> {
         let model = open.read();
         for (plan, task) in self.work.due(hq.now_ms) {
             self.look(&model, &plan, task, &hq);
+        }
+        // The answer to an append may come after the view has what was appended: then no change of the view wakes the cancel.
+        for plan in std::mem::take(&mut self.work.cancels) {
+            self.look_at_cancel(&model, &plan);
         }
         if self.sending.is_some() {
             return;
@@ -178,7 +194,10 @@ impl Leader<'_> {
         if let Some(work) = self.work.plans.get_mut(&decision.plan) {
             match decision.task {
                 Some(task) => work.settle(task),
-                None => work.cancelling = false,
+                None => {
+                    work.cancelling = false;
+                    self.work.cancels.insert(decision.plan.clone());
+                }
             }
         }
     }
@@ -206,6 +225,9 @@ impl Leader<'_> {
                     }
                     // The view may have it already: then the change that would wake this task is past.
                     self.work.wake_at(&decision.plan, task, now_ms);
+                    if matches!(decision.event, Some(TaskEvent::CancelRequested { .. })) {
+                        self.work.cancels.insert(decision.plan.clone());
+                    }
                 }
                 (Some(_), None) => {}
                 (None, task) => {
@@ -264,12 +286,11 @@ impl Leader<'_> {
             Step::WaitUntil(at_ms) => self.work.wake_at(plan, task, at_ms.max(hq.now_ms + 1)),
             Step::Decide(event) => ready::decide(&mut self.work, plan, task, event),
             Step::Ready { release } => {
-                // Told apart from the offline ones while it waits; a free plan hands it out at once instead.
-                let crowded = release && ready::out(view, &self.work, hq) >= view.plan.limits.in_flight as usize;
-                if crowded {
-                    ready::decide(&mut self.work, plan, task, TaskEvent::Released);
-                } else if let Some(work) = self.work.plans.get_mut(plan) {
+                if let Some(work) = self.work.plans.get_mut(plan) {
                     work.queue(task);
+                    if release {
+                        work.releasing.insert(task);
+                    }
                 }
             }
         }
@@ -280,7 +301,11 @@ impl Leader<'_> {
         let (Some(view), Some(work)) = (model.plan(plan), self.work.plans.get_mut(plan)) else { return };
         let asked = view.plan.cancel.is_some() && view.plan.cancelled_seq.is_none();
         let decided = view.tasks.iter().all(|t| t.state.is_final() || t.cancelling);
-        if asked && decided && !work.cancelling && work.deciding.values().all(|d| matches!(d, Deciding::Stored(seq) if *seq <= view.last_seq)) {
+        if asked
+            && decided
+            && !work.cancelling
+            && work.deciding.values().all(|d| matches!(d, Deciding::Stored(seq) if *seq <= view.last_seq))
+        {
             work.cancelling = true;
             self.work.outbox.push_back(Decision { plan: plan.clone(), task: None, event: None });
         }
@@ -313,7 +338,9 @@ impl Leader<'_> {
         let mut taken = 0;
         while let Some(message) = next {
             taken += 1;
-            if let (Some(id), Ok(beat)) = (subjects::parse_terminal(&message.subject), serde_json::from_slice::<Beat>(&message.payload)) {
+            if let (Some(id), Ok(beat)) =
+                (subjects::parse_terminal(&message.subject), serde_json::from_slice::<Beat>(&message.payload))
+            {
                 match self.terminals.beat(&id, beat, now_ms, default_ms) {
                     Heard::Changed => changed.push(id),
                     Heard::MustWait(at_ms) => self.wake_terminal(&id, at_ms),
@@ -387,17 +414,28 @@ impl Leader<'_> {
         let Some(reply) = message.reply.filter(|r| subjects::is_inbox(r, None)) else { return };
         let answer = match serde_json::from_slice::<ReplaceRequest>(&message.payload) {
             Err(error) => ApiAnswer::Error(ApiError::new("INVALID_REQUEST", format!("the request can't be read: {error}"))),
-            Ok(request) => match self.terminals.replace(&request.terminal, request.journal.clone()) {
-                None => ApiAnswer::Error(ApiError::new("UNKNOWN_TERMINAL", format!("no terminal {} was ever heard of", request.terminal))),
-                Some(_) => {
-                    tracing::info!(terminal = %request.terminal, by = %request.by, journal = ?request.journal, "terminal replaced");
-                    ApiAnswer::Ok(Replaced { terminal: request.terminal, journal: request.journal })
-                }
-            },
+            Ok(request) => self.replace(request).await,
         };
         if let Ok(text) = serde_json::to_vec(&answer) {
             let _ = self.deps.ledger.publish(&reply, Bytes::from(text)).await;
         }
+    }
+
+    /// Replaces a terminal. It is in the registry before the answer: a later dispatcher must know which journal was allowed.
+    async fn replace(&mut self, request: ReplaceRequest) -> ApiAnswer<Replaced> {
+        if self.terminals.replace(&request.terminal, request.journal.clone()).is_none() {
+            let message = format!("no terminal {} was ever heard of", request.terminal);
+            return ApiAnswer::Error(ApiError::new("UNKNOWN_TERMINAL", message));
+        }
+        let record = registry::encoded(&self.terminals, &request.terminal);
+        if let Err(error) = self.deps.ledger.put_terminals(record.into_iter().collect()).await {
+            return ApiAnswer::Error(ApiError::new(
+                error.code(),
+                format!("{error}; the replacement holds until HQ restarts, ask again to keep it"),
+            ));
+        }
+        tracing::info!(terminal = %request.terminal, by = %request.by, journal = ?request.journal, "terminal replaced");
+        ApiAnswer::Ok(Replaced { terminal: request.terminal, journal: request.journal })
     }
 
     fn take_position(&mut self, position: Position) {
@@ -419,7 +457,8 @@ impl Leader<'_> {
         if self.registry.is_none() && !self.terminals.dirty.is_empty() {
             let records = registry::take_changed(&mut self.terminals);
             let ledger = Arc::clone(&self.deps.ledger);
-            let ids: Vec<TerminalId> = records.iter().filter_map(|(k, _)| TerminalId::new(k.strip_prefix("terminal.")?).ok()).collect();
+            let ids: Vec<TerminalId> =
+                records.iter().filter_map(|(k, _)| TerminalId::new(k.strip_prefix("terminal.")?).ok()).collect();
             self.registry = Some(tokio::spawn(async move {
                 match ledger.put_terminals(records).await {
                     Ok(()) => Vec::new(),

@@ -1,5 +1,7 @@
 //! Handing out: which of the tasks that may run do run now. Caps over everything, a plan and a terminal; plans take turns.
 
+use std::collections::BTreeSet;
+
 use fanfold_domain::dispatch::{Hq, Step, run_margin_ms};
 use fanfold_domain::event::{Dispatched, PROTOCOL_VERSION, TaskEvent};
 use fanfold_domain::ids::{PlanId, TerminalId};
@@ -7,9 +9,9 @@ use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::Model;
 
 use crate::terminals::Terminals;
-use crate::work::{Deciding, Decision, Work};
+use crate::work::{Deciding, Decision, PlanWork, Work};
 
-/// Tasks of one plan handed out before the next plan has its turn.
+/// Most tasks of one plan handed out before the next plan has its turn.
 const TURN_TASKS: usize = 64;
 /// How soon a task whose terminal is full is looked at again, in milliseconds; an event of that terminal comes sooner.
 const FULL_AGAIN_MS: i64 = 1_000;
@@ -23,7 +25,8 @@ pub(crate) fn out(view: &PlanView, work: &Work, hq: &Hq) -> usize {
 
 fn superseded_counts(view: &PlanView, index: usize, hq: &Hq) -> bool {
     let timeouts = &view.plan.spec.timeouts;
-    let longest_ms = i64::try_from(timeouts.deliver_ms.saturating_add(timeouts.run_ms)).unwrap_or(i64::MAX / 4) + run_margin_ms(timeouts.run_ms);
+    let longest_ms = i64::try_from(timeouts.deliver_ms.saturating_add(timeouts.run_ms)).unwrap_or(i64::MAX / 4)
+        + run_margin_ms(timeouts.run_ms);
     view.tasks.get(index).is_some_and(|t| t.superseded_open().any(|a| a.dispatched_ms.saturating_add(longest_ms) > hq.now_ms))
 }
 
@@ -48,20 +51,41 @@ pub(crate) fn hand_out(model: &Model, work: &mut Work, terminals: &Terminals, hq
     }
     while total < in_flight_max && !plans.is_empty() {
         let mut still = Vec::with_capacity(plans.len());
+        // What is free is shared by all that wait: the first in the row must not take everything.
+        let turn_tasks = ((in_flight_max - total) / plans.len()).clamp(1, TURN_TASKS);
         for plan in plans {
             if total >= in_flight_max {
                 break;
             }
             let Some(view) = model.plan(&plan) else { continue };
             let room = (view.plan.limits.in_flight as usize).saturating_sub(out(view, work, hq)).min(in_flight_max - total);
-            let handed = hand_out_plan(model, view, work, terminals, hq, room.min(TURN_TASKS));
+            let handed = hand_out_plan(model, view, work, terminals, hq, room.min(turn_tasks));
             total += handed;
             work.turn = Some(plan.clone());
-            if handed == TURN_TASKS {
+            if handed == turn_tasks {
                 still.push(plan);
             }
         }
         plans = still;
+    }
+    release_the_rest(model, work, terminals, hq);
+}
+
+/// Whoever is back and found no room is told apart from the offline ones while it waits.
+fn release_the_rest(model: &Model, work: &mut Work, terminals: &Terminals, hq: &Hq) {
+    let left =
+        |(id, w): (&PlanId, &mut PlanWork)| (!w.releasing.is_empty()).then(|| (id.clone(), std::mem::take(&mut w.releasing)));
+    let left: Vec<(PlanId, BTreeSet<u32>)> = work.plans.iter_mut().filter_map(left).collect();
+    for (plan, tasks) in left {
+        let Some(view) = model.plan(&plan) else { continue };
+        for index in tasks {
+            match step(view, work, terminals, index, hq) {
+                Some(Step::Ready { release: true }) => decide(work, &plan, index, TaskEvent::Released),
+                Some(Step::Decide(event)) => decide(work, &plan, index, event),
+                Some(Step::WaitUntil(at_ms)) => work.wake_at(&plan, index, at_ms.max(hq.now_ms + 1)),
+                Some(Step::Ready { .. } | Step::Nothing | Step::WaitPresence) | None => {}
+            }
+        }
     }
 }
 
@@ -72,21 +96,26 @@ fn hand_out_plan(model: &Model, view: &PlanView, work: &mut Work, terminals: &Te
     let mut looked = work.plans.get(id).map_or(0, |w| w.ready.len());
     while handed < room && looked > 0 {
         looked -= 1;
-        let Some(index) = work.plans.get_mut(id).and_then(super::work::PlanWork::next_ready) else { break };
+        let Some(index) = work.plans.get_mut(id).and_then(PlanWork::next_ready) else { break };
         let Some(step) = step(view, work, terminals, index, hq) else { continue };
         match step {
-            Step::Ready { .. } => {
+            Step::Ready { release } => {
                 let Some(dispatched) = dispatched(view, terminals, index) else { continue };
                 let slots = terminals.known.get(&dispatched.terminal).map_or(1, |t| t.identity.slots.max(1) as usize);
                 if out_at(model, work, &dispatched.terminal, hq) >= slots {
-                    work.wake_at(id, index, hq.now_ms + FULL_AGAIN_MS);
+                    if release {
+                        // It is online and busy: the account must not say offline while the task waits for a slot.
+                        decide(work, id, index, TaskEvent::Released);
+                    } else {
+                        work.wake_at(id, index, hq.now_ms + FULL_AGAIN_MS);
+                    }
                     continue;
                 }
                 decide(work, id, index, TaskEvent::Dispatched(Box::new(dispatched)));
                 handed += 1;
             }
             Step::Decide(event) => decide(work, id, index, event),
-            Step::WaitUntil(at_ms) => work.wake_at(id, index, at_ms),
+            Step::WaitUntil(at_ms) => work.wake_at(id, index, at_ms.max(hq.now_ms + 1)),
             Step::Nothing | Step::WaitPresence => {}
         }
     }

@@ -19,7 +19,9 @@ pub(crate) async fn load(ledger: &dyn Ledger, terminals: &mut Terminals, now_ms:
     while let Some(entry) = records.next().await {
         match serde_json::from_slice::<TerminalRecord>(&entry?.value) {
             Ok(record) => terminals.restore(record, now_ms),
-            Err(error) => tracing::warn!(%error, "a record of the registry can't be read; it is made anew when the terminal is heard of"),
+            Err(error) => {
+                tracing::warn!(%error, "a record of the registry can't be read; it is made anew when the terminal is heard of")
+            }
         }
     }
     Ok(())
@@ -30,8 +32,12 @@ pub(crate) fn take_changed(terminals: &mut Terminals) -> Vec<(String, Bytes)> {
     terminals.dirty.sort_unstable();
     terminals.dirty.dedup();
     let taken: Vec<TerminalId> = terminals.dirty.drain(..terminals.dirty.len().min(RECORDS_MAX)).collect();
-    let record = |id: &TerminalId| Some((terminal_key(id), Bytes::from(serde_json::to_vec(&terminals.record(id)?).ok()?)));
-    taken.iter().filter_map(record).collect()
+    taken.iter().filter_map(|id| encoded(terminals, id)).collect()
+}
+
+/// One record, key and text.
+pub(crate) fn encoded(terminals: &Terminals, id: &TerminalId) -> Option<(String, Bytes)> {
+    Some((terminal_key(id), Bytes::from(serde_json::to_vec(&terminals.record(id)?).ok()?)))
 }
 
 /// Takes over the recorder's counts.

@@ -67,7 +67,13 @@ fn command(view: &PlanView, task_id: &TaskId, attempt: &Attempt, boot: &str) -> 
     }));
     let id = decision_id(task_id, &event, attempt.dispatched_seq);
     let subject = task_id.to_string();
-    let header = Header { id: &id, source: "/fanfold/dispatcher", subject: &subject, time_ms: None, traceparent: spec.traceparent.as_deref() };
+    let header = Header {
+        id: &id,
+        source: "/fanfold/dispatcher",
+        subject: &subject,
+        time_ms: None,
+        traceparent: spec.traceparent.as_deref(),
+    };
     let bytes = task_data(&event).and_then(|data| encode(event.name(), &data, header)).ok()?;
     RawValue::from_string(String::from_utf8(bytes).ok()?).ok()
 }

@@ -120,7 +120,7 @@ impl Terminal {
             return Heard::InUse;
         }
         if identity.boot == self.identity.boot {
-            if self.successor.take().is_some() && !goodbye {
+            if !goodbye && self.successor.take().is_some() {
                 // Both beat within one interval: two processes under one id.
                 self.id_in_use = true;
             }
@@ -223,9 +223,15 @@ impl Terminals {
             terminal.journal_unavailable = beat.journal_unavailable;
             terminal.listed = listed;
             if beat.goodbye {
-                terminal.gone = true;
-                terminal.online = false;
                 heard = Heard::Changed;
+                match terminal.successor.take() {
+                    // Whoever waited for this one to be gone waits no longer.
+                    Some(successor) => terminal.become_known(successor.identity),
+                    None => {
+                        terminal.gone = true;
+                        terminal.online = false;
+                    }
+                }
                 self.dirty.push(id.clone());
             }
         }
@@ -233,14 +239,24 @@ impl Terminals {
     }
 
     /// A sync; `listed` is what it holds, ended or not.
-    pub(crate) fn sync(&mut self, id: &TerminalId, identity: &Identity, listed: Vec<AttemptRef>, known_seq: u64, at: (i64, i64)) -> Heard {
+    pub(crate) fn sync(
+        &mut self,
+        id: &TerminalId,
+        identity: &Identity,
+        mut listed: Vec<AttemptRef>,
+        known_seq: u64,
+        at: (i64, i64),
+    ) -> Heard {
         let (now_ms, default_ms) = at;
         let heard = self.hear(id, identity, false, now_ms, default_ms);
         if matches!(heard, Heard::Same | Heard::Changed)
             && let Some(terminal) = self.known.get_mut(id)
         {
             terminal.synced_ms = Some(now_ms);
-            terminal.sync_seq = known_seq;
+            // Of a listing that is cut short nothing is concluded from what it lacks.
+            let cut = listed.len() > LISTED_MAX;
+            listed.truncate(LISTED_MAX);
+            terminal.sync_seq = if cut { 0 } else { known_seq };
             terminal.sync_listed = listed.clone();
             terminal.listed = listed;
         }
@@ -253,7 +269,8 @@ impl Terminals {
         terminal.id_in_use = false;
         terminal.previous_boot = None;
         terminal.successor = None;
-        terminal.gone = true;
+        // Not "gone": it is not offline, only nobody has been heard under the new rule yet.
+        terminal.heard = false;
         terminal.replace_with_next = journal.is_none();
         terminal.allowed_journal = journal.clone();
         self.dirty.push(id.clone());
@@ -277,7 +294,8 @@ impl Terminals {
     /// What the policy is told about a terminal and, where there is one, the attempt it should have.
     pub(crate) fn presence(&self, id: &TerminalId, task: &TaskId, attempt: Option<&Attempt>, hq: &Hq) -> Presence {
         let Some(t) = self.known.get(id) else { return Presence::default() };
-        let names = |listed: &[AttemptRef]| attempt.is_some_and(|a| listed.iter().any(|l| l.attempt == a.number && l.task_id == *task));
+        let names =
+            |listed: &[AttemptRef]| attempt.is_some_and(|a| listed.iter().any(|l| l.attempt == a.number && l.task_id == *task));
         let synced = t.synced_ms.is_some_and(|ms| ms >= hq.connected_ms);
         let lists_attempt = names(&t.listed);
         let forgot = synced
@@ -288,7 +306,8 @@ impl Terminals {
             gone: t.gone,
             beat_ms: i64::try_from(t.identity.beat_interval_ms).unwrap_or(0),
             usable: t.heard && !t.id_in_use && t.successor.is_none() && !t.journal_unavailable && !t.gone,
-            usable_at_ms: t.successor.as_ref().map(|s| s.usable_at_ms),
+            // A wait that is over ends with the next sweep, which looks at the tasks again; nobody polls for it.
+            usable_at_ms: t.successor.as_ref().map(|s| s.usable_at_ms).filter(|at_ms| *at_ms > hq.now_ms),
             lists_attempt,
             same_journal: attempt.is_some_and(|a| *a.journal == *t.identity.journal),
             forgot_attempt: forgot,
@@ -299,7 +318,9 @@ impl Terminals {
     /// Terminals whose successor's wait is over.
     pub(crate) fn waiting(&self, now_ms: i64) -> Vec<TerminalId> {
         let over = |t: &Terminal| t.successor.as_ref().is_some_and(|s| now_ms >= s.usable_at_ms);
-        self.known.iter().filter(|(_, t)| over(t)).map(|(id, _)| id.clone()).collect()
+        let mut waiting: Vec<TerminalId> = self.known.iter().filter(|(_, t)| over(t)).map(|(id, _)| id.clone()).collect();
+        waiting.sort_unstable();
+        waiting
     }
 
     /// Lets a successor whose wait is over take its place; says whether it did.

@@ -3,7 +3,7 @@
 //! Everything here can be thrown away and made anew from the views; it only saves looking at every task all the time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use fanfold_domain::bits::Bits;
 use fanfold_domain::event::TaskEvent;
@@ -26,6 +26,8 @@ pub(crate) struct PlanWork {
     /// Tasks that may be dispatched as soon as the caps allow, first come first served.
     pub(crate) ready: VecDeque<u32>,
     queued: Bits,
+    /// Of those, the ones the account calls offline although their terminal is back.
+    pub(crate) releasing: BTreeSet<u32>,
     /// Decisions under way.
     pub(crate) deciding: HashMap<u32, Deciding>,
     /// Of those, hand-outs: they count against the caps before they are in view.
@@ -44,6 +46,7 @@ impl PlanWork {
     pub(crate) fn next_ready(&mut self) -> Option<u32> {
         let task = self.ready.pop_front()?;
         self.queued.set(task as usize, false);
+        self.releasing.remove(&task);
         Some(task)
     }
 
@@ -71,6 +74,8 @@ pub(crate) struct Work {
     pub(crate) outbox: VecDeque<Decision>,
     /// The plan after which the next round of dispatching begins.
     pub(crate) turn: Option<PlanId>,
+    /// Plans whose `plan.cancelled` may be due.
+    pub(crate) cancels: BTreeSet<PlanId>,
 }
 
 impl Work {
@@ -97,7 +102,8 @@ impl Work {
             }
             let Some(Reverse((at_ms, plan, task))) = self.timers.pop() else { break };
             // A timer that was overtaken by an earlier one is not this task's any more.
-            if let Some(slot) = self.plans.get_mut(&plan).and_then(|w| w.wake_ms.get_mut(task as usize)).filter(|s| **s == at_ms) {
+            if let Some(slot) = self.plans.get_mut(&plan).and_then(|w| w.wake_ms.get_mut(task as usize)).filter(|s| **s == at_ms)
+            {
                 *slot = 0;
                 due.push((plan, task));
             }

@@ -179,11 +179,12 @@ impl CliError {
 
 fn exit_of_api(code: &str) -> Exit {
     match code {
-        "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT" => {
+        "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT" | "BUSY" | "UNKNOWN_ENDPOINT" => {
             Exit::Unreachable
         }
         "UNKNOWN_FIELD" | "UNKNOWN_TARGET" => Exit::Refused,
-        "NOT_FOUND" | "NO_SUMMARY" => Exit::NotFound,
+        "NOT_FOUND" | "NO_SUMMARY" | "OBJECT_MISSING" => Exit::NotFound,
+        "NOT_FAILED" => Exit::Conflict,
         _ if code.starts_with("UNKNOWN_") || code.ends_with("_NOT_FOUND") => Exit::NotFound,
         _ if ["CONFLICT", "CLOSED", "CANCELLED", "EXISTS", "TAKEN", "IN_USE"].iter().any(|end| code.ends_with(end)) => {
             Exit::Conflict
@@ -198,6 +199,8 @@ fn hints_of_api(code: &str) -> Vec<&'static str> {
         "UNKNOWN_TASK" => vec!["`fanfold task ls PLAN` lists a plan's tasks"],
         "UNKNOWN_TYPE" => vec!["`fanfold type ls` lists task types, `fanfold type register` adds one"],
         "PLAN_CLOSED" => vec!["a closed plan stays as it is: submit a follow-up plan for what is missing"],
+        "PLAN_EXISTS" => vec!["an id is used once for ever: submit this plan under another --plan-id"],
+        "NO_SUMMARY" => vec!["the first summary comes at the deadline, or when every target is in: `fanfold plan watch PLAN`"],
         "LOG_FULL" => vec!["free disk space or raise the stream's max_bytes"],
         _ => Vec::new(),
     }
@@ -217,6 +220,8 @@ mod tests {
             ("PLAN_ID_TAKEN", Exit::Conflict),
             ("CONFLICT", Exit::Conflict),
             ("LOG_FULL", Exit::Unreachable),
+            ("BUSY", Exit::Unreachable),
+            ("NOT_FAILED", Exit::Conflict),
             ("SUMMARY_NOT_FOUND", Exit::NotFound),
         ];
         for (code, exit) in cases {

@@ -33,7 +33,7 @@ fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, String)>
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         found.push((path.to_owned(), help));
     }
-    for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|s| s.get_name() != "help" && !s.is_hide_set()) {
         leaves(sub, format!("{path} {}", sub.get_name()).trim_start(), found);
     }
 }

@@ -187,11 +187,11 @@ async fn a_history_tells_when_what_who_and_how_long() {
     world.api(move |_, _| answer.clone()).await;
     let ran = run(&world, &["task", "history", "plan_1.T0.main"]).await;
     let expected = "\
-SEQ  TIME                     WHAT             TERMINAL  CODE   TOOK  SINCE BEFORE  DETAILS
-  4  2023-11-14 22:13:23.000  task.dispatched  T0                                   attempt 1 to T0
+SEQ  TIME                     WHAT             TERMINAL  CODE    TOOK  SINCE BEFORE  DETAILS
+  4  2023-11-14 22:13:23.000  task.dispatched  T0                                    attempt 1 to T0
   5  2023-11-14 22:13:24.000  attempt.failed   T0        NET_X  1.5 s        +1.0 s  attempt 1 by T0 in 1.5 s: NET_X gone
 ";
-    assert_eq!(ran.out(), expected.replace("1.5 s        +1.0 s", "1.5 s        +1.0 s"));
+    assert_eq!(ran.out(), expected);
 }
 
 #[tokio::test]
@@ -256,10 +256,10 @@ async fn the_doctor_tells_what_is_bad() {
     let out = ran.out();
     for line in [
         "ok    server",
-        "bad   api          nobody answers",
-        "bad   dispatcher   no leader",
+        "bad   api            nobody answers",
+        "bad   dispatcher     no leader",
         "bad   convergence",
-        "ok    projector    nothing",
+        "ok    projector      nothing",
     ] {
         assert!(out.contains(line), "{line}\n{out}");
     }
@@ -281,9 +281,9 @@ async fn the_doctor_tells_what_is_bad() {
     beats.abort();
     assert_eq!(ran.exit(), Exit::Ok, "{}", ran.out());
     for line in [
-        "ok    dispatcher   leads",
-        "ok    projector    checkpoint #3, 0 behind",
-        "ok    holes        none: 3 events from #1 to #3",
+        "ok    dispatcher     leads",
+        "ok    projector      checkpoint #3, 0 behind",
+        "ok    holes          none: 3 events from #1 to #3",
     ] {
         assert!(ran.out().contains(line), "{line}\n{}", ran.out());
     }

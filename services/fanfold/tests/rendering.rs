@@ -54,10 +54,10 @@ lines      123,456 (of 2 results)
 byVersion  1.2: 1, 1.3: 1 (of 2 results)
 top        S2: 9 (of 2 results)
 
-TARGET  NAME   REGION  SET        STATE      ATTEMPT  WHY                                       NEXT
+TARGET  NAME   REGION  SET        STATE      ATTEMPT  WHY                                        NEXT
 S3      Gamma  east    failed     FAILED           3  NO_SUCH_DATE no logs of \"that\" day, sorry  may be requeued
-S4      Delta  west    offline    PENDING          0  never seen                                handed out when it is online
-S5                     offline    PENDING          0  last seen 2026-09-10 00:26:40             handed out when it is online
+S4      Delta  west    offline    PENDING          0  never seen                                 handed out when it is online
+S5                     offline    PENDING          0  last seen 2026-09-10 00:26:40              handed out when it is online
 S1      Alpha  east    succeeded  SUCCEEDED        1
 S2                     succeeded  SUCCEEDED        2  came in late
 ";
@@ -163,9 +163,9 @@ fn findings_say_what_to_do() {
         Check { health: Health::Bad, what: "projector", found: "it does not move".into(), advice: "start it" },
     ];
     let expected = "\
-ok    api          answers in 2 ms
-bad   projector    it does not move
-                   -> start it
+ok    api            answers in 2 ms
+bad   projector      it does not move
+                     -> start it
 ";
     assert_eq!(text(&checks), expected);
 }

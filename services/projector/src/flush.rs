@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use bytes::Bytes;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::view::PlanView;
-use fanfold_ledger::open::{Changes, PlanChange};
+use fanfold_ledger::open::{Changes, PlanChange, fold_plan};
 use fanfold_ledger::port::LedgerError;
 use fanfold_wire::record::{PlanRecord, TaskRecord, plan_key, task_key};
 
@@ -15,11 +15,17 @@ use crate::Deps;
 const TASKS_PER_LOCK: usize = 2_000;
 
 /// What of a plan its tasks' records depend on.
-type Facts = (bool, bool, bool, bool, usize);
+type Facts = (bool, bool, bool, bool, Option<u64>);
 
 fn facts(view: &PlanView) -> Facts {
     let plan = &view.plan;
-    (plan.deadline_seq.is_some(), plan.close.is_some(), plan.cancel.is_some(), plan.closed_seq.is_some(), plan.requeues.len())
+    (
+        plan.deadline_seq.is_some(),
+        plan.close.is_some(),
+        plan.cancel.is_some(),
+        plan.closed_seq.is_some(),
+        plan.requeues.last().map(|r| r.seq),
+    )
 }
 
 /// Plans that aren't over, with the sequence of their submission.
@@ -37,6 +43,13 @@ impl Flush {
     /// Writes every record that changed; returns after every ack.
     pub(crate) async fn write(&mut self, deps: &Deps, taken: &Changes) -> Result<(), LedgerError> {
         for (plan, change) in taken {
+            if deps.open.read().plan(plan).is_none() {
+                // So many plans ended at once that the fold could not keep this one for us.
+                self.facts.remove(plan);
+                let seq = deps.open.read().seq();
+                self.write_ended(deps, plan, seq).await?;
+                continue;
+            }
             let tasks = self.tasks(deps, plan, change);
             for chunk in tasks.chunks(TASKS_PER_LOCK) {
                 let records = task_records(deps, plan, chunk);
@@ -48,6 +61,16 @@ impl Flush {
             }
         }
         Ok(())
+    }
+
+    /// Writes every record of a plan the fold no longer has, from the log.
+    pub(crate) async fn write_ended(&self, deps: &Deps, plan: &PlanId, seq: u64) -> Result<(), LedgerError> {
+        let Some(view) = fold_plan(deps.ledger.as_ref(), plan, seq).await? else { return Ok(()) };
+        for begin in (0..view.tasks.len()).step_by(TASKS_PER_LOCK) {
+            let tasks: Vec<u32> = (begin..view.tasks.len().min(begin + TASKS_PER_LOCK)).map(|i| i as u32).collect();
+            deps.ledger.put_state(records_of(&view, &tasks)).await?;
+        }
+        deps.ledger.put_state(encode(plan_key(plan), &PlanRecord::of(&view)).into_iter().collect()).await
     }
 
     /// Indexes of the tasks whose records may differ from what is written.
@@ -68,7 +91,11 @@ impl Flush {
         let mut tasks: BTreeSet<u32> = change.tasks.iter().copied().collect();
         if before != Some(now) {
             // These records show what the plan's own events imply: their set, whether they may be requeued, what happens next.
-            tasks.extend(view.live.iter().chain(view.not_succeeded.iter()).map(|i| i as u32));
+            tasks.extend(
+                (0..view.tasks.len())
+                    .filter(|i| !(view.finals.contains(*i) && !view.not_succeeded.contains(*i)))
+                    .map(|i| i as u32),
+            );
         }
         tasks.into_iter().collect()
     }
@@ -76,7 +103,10 @@ impl Flush {
 
 fn task_records(deps: &Deps, plan: &PlanId, tasks: &[u32]) -> Vec<(String, Bytes)> {
     let model = deps.open.read();
-    let Some(view) = model.plan(plan) else { return Vec::new() };
+    model.plan(plan).map(|view| records_of(view, tasks)).unwrap_or_default()
+}
+
+fn records_of(view: &PlanView, tasks: &[u32]) -> Vec<(String, Bytes)> {
     let touched = tasks.iter().filter(|i| view.tasks.get(**i as usize).is_some_and(|t| t.seq > 0));
     touched.filter_map(|i| TaskRecord::of(view, *i as usize)).filter_map(|r| encode(task_key(&r.task_id), &r)).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! A view only: no service decides from it, and it can be thrown away. One record a key a flush, pipelined; then the checkpoint, after
 //! every record's ack and expecting its own last write. Refused means that another projector writes: stand by, and when that one falls
-//! silent take over by writing every open plan anew.
+//! silent take over by writing every open plan anew, and from the log whatever ended since its last checkpoint.
 
 mod flush;
 
@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanfold_ledger::open::OpenPlans;
+use fanfold_ledger::open::{Changes, OpenPlans, plans_since};
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::record::Checkpoint;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// Bounds and clocks of the projector.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +44,12 @@ pub struct Deps {
     pub config: ProjectorConfig,
 }
 
+impl Deps {
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.config.lease_ms.max(100))
+    }
+}
+
 /// Why a turn as the writer ended.
 enum Ended {
     Shutdown,
@@ -68,8 +75,9 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
             Err(error) if error.is_transient() => {
                 tracing::warn!(code = error.code(), %error, "state could not be written; tried again");
                 tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(300)) => {}
+                    biased;
                     () = shutdown.wait() => return Ok(()),
+                    () = tokio::time::sleep(Duration::from_millis(300)) => {}
                 }
             }
             Err(error) => return Err(error),
@@ -79,53 +87,123 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
 }
 
 async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
-    let mut revision = deps.ledger.get_checkpoint().await?.map_or(0, |e| e.revision);
-    let mut written_seq = 0;
+    let found = deps.ledger.get_checkpoint().await?;
     let changes = deps.open.subscribe(true);
     let position = deps.open.position();
     let reconnects = position.borrow().reconnects;
-    let mut flush = flush::Flush::default();
-    let mut ending = false;
+    let mut writer = Writer {
+        deps,
+        revision: found.as_ref().map_or(0, |e| e.revision),
+        written_seq: 0,
+        flush: flush::Flush::default(),
+        at: Instant::now(),
+    };
+    if !writer.heal(found.and_then(|e| Checkpoint::parse(&e.value)), shutdown).await? {
+        return Ok(Ended::Shutdown);
+    }
+    // An idle writer moves its checkpoint on, too: a standby must not take it for dead.
+    let idle = deps.lease() / 3;
     loop {
-        tokio::select! {
-            () = changes.changed() => {}
-            () = shutdown.wait() => ending = true,
-        }
+        let ending = tokio::select! {
+            biased;
+            () = shutdown.wait() => true,
+            () = changes.changed() => false,
+            () = tokio::time::sleep(idle) => false,
+        };
         if position.borrow().reconnects != reconnects {
             return Ok(Ended::Reconnected);
         }
         // The sequence first: whatever is at or below it is among the changes taken after.
         let seq = deps.open.read().seq();
         let taken = changes.take();
-        if !taken.is_empty() || seq > written_seq {
-            flush.write(deps, &taken).await?;
-            let checkpoint = Checkpoint::new(seq, flush::open_plans(deps));
-            let text = serde_json::to_vec(&checkpoint).map_err(|e| LedgerError::Other(e.to_string()))?;
-            match deps.ledger.put_checkpoint(Bytes::from(text), revision).await? {
-                Some(new) => revision = new,
-                None => return Ok(Ended::Refused),
+        if !taken.is_empty() || seq > writer.written_seq {
+            if !writer.write(&taken, seq).await? {
+                return Ok(Ended::Refused);
             }
-            written_seq = seq;
             changes.release(seq);
         }
         if ending {
             return Ok(Ended::Shutdown);
         }
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(deps.config.flush_ms)) => {}
+            biased;
             () = shutdown.wait() => {}
+            () = tokio::time::sleep(Duration::from_millis(deps.config.flush_ms)) => {}
         }
+    }
+}
+
+/// A turn as the one who writes.
+struct Writer<'d> {
+    deps: &'d Deps,
+    revision: u64,
+    written_seq: u64,
+    flush: flush::Flush,
+    /// When the checkpoint was last known to be this writer's.
+    at: Instant,
+}
+
+impl Writer<'_> {
+    /// Writes what the fold has no more: plans that ended since the checkpoint, or, where there is none, every plan there ever was.
+    /// `false`: interrupted by the shutdown.
+    async fn heal(&self, checkpoint: Option<Checkpoint>, shutdown: &Shutdown) -> Result<bool, LedgerError> {
+        let seq = self.deps.open.read().seq();
+        for plan in plans_since(self.deps.ledger.as_ref(), checkpoint, seq).await? {
+            if shutdown.is_triggered() {
+                return Ok(false);
+            }
+            let in_memory = self.deps.open.read().plan(&plan).is_some();
+            if !in_memory {
+                self.flush.write_ended(self.deps, &plan, seq).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// One flush and its checkpoint; `false`: somebody else wrote the checkpoint.
+    async fn write(&mut self, taken: &Changes, seq: u64) -> Result<bool, LedgerError> {
+        // After a long pause (a frozen process) somebody else may have taken over: nothing old may go over what they wrote.
+        if self.at.elapsed() > self.deps.lease() / 2 && !self.still_mine().await? {
+            return Ok(false);
+        }
+        self.flush.write(self.deps, taken).await?;
+        let checkpoint = Checkpoint::new(seq, flush::open_plans(self.deps));
+        let text = serde_json::to_vec(&checkpoint).map_err(|e| LedgerError::Other(e.to_string()))?;
+        match self.deps.ledger.put_checkpoint(Bytes::from(text), self.revision).await? {
+            Some(new) => self.revision = new,
+            None => {
+                self.repair(taken).await?;
+                return Ok(false);
+            }
+        }
+        self.written_seq = seq;
+        self.at = Instant::now();
+        Ok(true)
+    }
+
+    async fn still_mine(&self) -> Result<bool, LedgerError> {
+        Ok(self.deps.ledger.get_checkpoint().await?.map_or(0, |e| e.revision) == self.revision)
+    }
+
+    /// Overtaken in the middle of a flush: what was written may have gone over newer records, so it is written again as new as theirs.
+    async fn repair(&mut self, taken: &Changes) -> Result<(), LedgerError> {
+        let theirs = self.deps.ledger.get_checkpoint().await?.and_then(|e| Checkpoint::parse(&e.value)).map_or(0, |c| c.seq);
+        if self.deps.open.reached(theirs, self.deps.lease()).await {
+            self.flush.write(self.deps, taken).await?;
+        }
+        Ok(())
     }
 }
 
 /// Waits until the other projector has let a lease pass without a checkpoint although the log moved on.
 async fn stand_by(deps: &Deps, shutdown: &Shutdown) {
-    let lease = Duration::from_millis(deps.config.lease_ms.max(100));
+    let lease = deps.lease();
     let mut seen = None;
     loop {
         tokio::select! {
-            () = tokio::time::sleep(lease) => {}
+            biased;
             () = shutdown.wait() => return,
+            () = tokio::time::sleep(lease) => {}
         }
         let Ok(entry) = deps.ledger.get_checkpoint().await else { continue };
         let revision = entry.as_ref().map(|e| e.revision);

@@ -39,10 +39,13 @@ impl Examined {
 
     /// The encoded answer; a report nobody answered is to be sent again.
     pub(crate) fn encode(&self) -> Bytes {
-        let answer = |(i, a): (usize, &Option<ReportResult>)| a.clone().unwrap_or_else(|| retry(i, "UNAVAILABLE", "not examined; send it again"));
+        let answer = |(i, a): (usize, &Option<ReportResult>)| {
+            a.clone().unwrap_or_else(|| retry(i, "UNAVAILABLE", "not examined; send it again"))
+        };
         let answers: Vec<ReportResult> = self.answers.iter().enumerate().map(answer).collect();
         let again = answers.iter().any(|a| !a.status.is_settled());
-        let answer = ReportAnswer { protocol_version: PROTOCOL_VERSION, answers, retry_after_ms: again.then_some(RETRY_AFTER_MS) };
+        let answer =
+            ReportAnswer { protocol_version: PROTOCOL_VERSION, answers, retry_after_ms: again.then_some(RETRY_AFTER_MS) };
         serde_json::to_vec(&answer).map(Bytes::from).unwrap_or_default()
     }
 }

@@ -20,7 +20,8 @@ pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
         while requests.peek().is_some() {
             let mut group = Vec::new();
             let mut reports = 0;
-            while let Some(request) = requests.next_if(|r| group.is_empty() || reports + r.candidates.len() <= REPORTS_PER_COMMIT) {
+            while let Some(request) = requests.next_if(|r| group.is_empty() || reports + r.candidates.len() <= REPORTS_PER_COMMIT)
+            {
                 reports += request.candidates.len();
                 group.push(request);
             }
@@ -63,9 +64,11 @@ fn of_appended(index: usize, appended: &Appended, valid: Option<bool>) -> fanfol
     match appended {
         Appended::Stored { seq } => settled(index, ReportStatus::Recorded, *seq, valid),
         Appended::Duplicate { seq } => settled(index, ReportStatus::Duplicate, *seq, valid),
-        Appended::Conflicting { seq } => {
-            refused(index, refusal::CONFLICT, &format!("the log holds another content under this report's id, at sequence {seq}; the first one stands"))
-        }
+        Appended::Conflicting { seq } => refused(
+            index,
+            refusal::CONFLICT,
+            &format!("the log holds another content under this report's id, at sequence {seq}; the first one stands"),
+        ),
         Appended::Refused { code, message } => refused(index, code, message),
         // A report carries no expectation; a conflict can only be a passing state of the server.
         Appended::Conflict => retry(index, refusal::UNAVAILABLE, "the log refused it for now; send it again"),

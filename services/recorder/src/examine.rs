@@ -86,7 +86,8 @@ pub(crate) fn judge(report: &mut Report, by: &TerminalId, view: &PlanView, schem
     if plan.closed_seq.is_some() {
         return Standing::Refused((refusal::PLAN_CLOSED, format!("plan {} is closed; nothing more is taken for it", plan.id())));
     }
-    let Some(task) = plan.index.get(&report.task.target).and_then(|i| view.tasks.get(*i as usize)).filter(|_| report.task.stage == view.stage)
+    let Some(task) =
+        plan.index.get(&report.task.target).and_then(|i| view.tasks.get(*i as usize)).filter(|_| report.task.stage == view.stage)
     else {
         return Standing::Refused((refusal::UNKNOWN_TASK, format!("plan {} has no task {}", plan.id(), report.task)));
     };
@@ -117,7 +118,13 @@ fn append(report: &Report, by: &TerminalId) -> Result<Append, String> {
     let subject = report.task.to_string();
     let data = task_data(&report.event).map_err(|e| e.to_string())?;
     let source = format!("/terminal/{by}");
-    let header = Header { id: &id, source: &source, subject: &subject, time_ms: report.time_ms, traceparent: report.traceparent.as_deref() };
+    let header = Header {
+        id: &id,
+        source: &source,
+        subject: &subject,
+        time_ms: report.time_ms,
+        traceparent: report.traceparent.as_deref(),
+    };
     let payload = encode(report.event.name(), &data, header).map_err(|e| e.to_string())?;
     Ok(Append { subject: subjects::task_report(&report.task, by), id, payload: Bytes::from(payload), expect: None })
 }

@@ -63,7 +63,11 @@ impl Intake {
         let mut position = self.deps.open.position();
         let mut sweep = tokio::time::interval(Duration::from_millis(100));
         loop {
+            // In order, so that equal histories give equal logs. The sweep comes first: a flood must not hold parked requests up.
             tokio::select! {
+                biased;
+                () = shutdown.wait() => return,
+                _ = sweep.tick(), if !self.parked.is_empty() => self.unpark(true).await,
                 request = requests.next() => match request {
                     Some(message) => self.take(message).await,
                     None => return,
@@ -72,8 +76,6 @@ impl Intake {
                     if changed.is_err() { return; }
                     self.unpark(false).await;
                 }
-                _ = sweep.tick(), if !self.parked.is_empty() => self.unpark(true).await,
-                () = shutdown.wait() => return,
             }
         }
     }
@@ -122,7 +124,10 @@ impl Intake {
     async fn examine(&mut self, request: &mut Examined, i: usize, mut report: Report, waiting: &mut Vec<(usize, Report)>) {
         let standing = {
             let model = self.deps.open.read();
-            model.plan(&report.task.plan).filter(|v| v.plan.seal.is_some()).map(|view| judge(&mut report, &request.terminal, view, &mut self.schemas))
+            model
+                .plan(&report.task.plan)
+                .filter(|v| v.plan.seal.is_some())
+                .map(|view| judge(&mut report, &request.terminal, view, &mut self.schemas))
         };
         match standing {
             Some(Standing::Admitted(append, valid)) => {
@@ -216,7 +221,11 @@ impl Intake {
     /// No room: nothing of the request is taken, everything is to come again.
     fn overload(&self, request: &mut Examined) {
         for candidate in std::mem::take(&mut request.candidates) {
-            request.answer(retry(candidate.index, refusal::RATE_LIMITED, "HQ has too much to write at the moment; send it again"));
+            request.answer(retry(
+                candidate.index,
+                refusal::RATE_LIMITED,
+                "HQ has too much to write at the moment; send it again",
+            ));
         }
         request.bytes = 0;
     }

@@ -13,7 +13,7 @@ use fanfold_wire::terminal::{ReportResult, ReportStatus};
 
 use crate::Deps;
 
-/// Terminals counted apart; beyond it everything goes under one name.
+/// Terminals counted apart; those beyond it are in the total only.
 const TERMINALS_MAX: usize = 200_000;
 /// Terminals told of in one message.
 const TOLD_MAX: usize = 1_000;
@@ -97,9 +97,10 @@ pub(crate) async fn publish(deps: Deps, shutdown: Shutdown) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
         let ending = tokio::select! {
-            _ = tick.tick() => false,
-            () = shutdown.wait() => true,
-        };
+        biased;
+                    _ = tick.tick() => false,
+                    () = shutdown.wait() => true,
+                };
         let changed = deps.stats.take_changed();
         if !changed.is_empty()
             && let Ok(text) = serde_json::to_vec(&changed)

@@ -93,6 +93,7 @@ impl Keeper {
         let lead = self;
         loop {
             tokio::select! {
+                biased;
                 _ = lead.beat.tick() => {
                     // A beat that can't be sent is missed by the standby, as it should be.
                     let _ = lead.ledger.publish(&subjects::lead(lead.role), Bytes::from(lead.incarnation.clone())).await;

@@ -103,9 +103,9 @@ pub fn text(checks: &[Check]) -> String {
             Health::Warn => "warn",
             Health::Bad => "bad",
         };
-        text.push_str(&format!("{health:<5} {:<12} {}\n", check.what, check.found));
+        text.push_str(&format!("{health:<5} {:<14} {}\n", check.what, check.found));
         if !check.advice.is_empty() {
-            text.push_str(&format!("      {:<12} -> {}\n", "", check.advice));
+            text.push_str(&format!("      {:<14} -> {}\n", "", check.advice));
         }
     }
     text
@@ -199,10 +199,17 @@ async fn checkpoint(session: &Session) -> Result<Option<u64>, LedgerError> {
     }
 }
 
+/// Sequence of the last event that changes a record: fences change none.
+async fn last_foldable(session: &Session) -> Result<u64, LedgerError> {
+    let plan = session.ledger.last_under("ff.plan.>").await?;
+    let task = session.ledger.last_under("ff.task.>").await?;
+    Ok(plan.into_iter().chain(task).map(|stored| stored.seq).max().unwrap_or(0))
+}
+
 async fn lag(session: &Session, before: Result<Option<u64>, LedgerError>) -> Check {
     const ADVICE: &str =
         "start `fanfold up`, or `fanfold serve --role projector`; nothing is lost, records are written again from the log";
-    let last = match session.ledger.last_seq().await {
+    let last = match last_foldable(session).await {
         Ok(last) => last,
         Err(error) => return bad("projector", error, ADVICE),
     };

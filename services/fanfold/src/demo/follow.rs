@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{PlanEvent, SummaryKind};
 use fanfold_domain::sets::SetCounts;
@@ -45,12 +46,40 @@ pub struct SeenSummary {
     pub counts: SetCounts,
 }
 
+/// When things came into the log, in milliseconds after the seal by the log's own clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeline {
+    /// The first task handed out.
+    pub first_dispatch_ms: Option<i64>,
+    /// The last first attempt handed out.
+    pub last_dispatch_ms: Option<i64>,
+    /// The first result.
+    pub first_result_ms: Option<i64>,
+    /// The last result.
+    pub last_result_ms: Option<i64>,
+}
+
+impl Timeline {
+    fn note(&mut self, after_seal_ms: i64, event: &TaskEvent) {
+        let (first, last) = match event {
+            TaskEvent::Dispatched(d) if d.attempt == 1 => (&mut self.first_dispatch_ms, &mut self.last_dispatch_ms),
+            TaskEvent::Succeeded { .. } => (&mut self.first_result_ms, &mut self.last_result_ms),
+            _ => return,
+        };
+        first.get_or_insert(after_seal_ms);
+        *last = Some(after_seal_ms);
+    }
+}
+
 /// What was seen of the plan.
 pub(crate) struct Followed {
     /// From the submit request to the first complete or final summary, to the last one where there are faults.
     pub(crate) elapsed_ms: u64,
     /// Summaries in order.
     pub(crate) summaries: Vec<SeenSummary>,
+    /// When things came into the log.
+    pub(crate) timeline: Timeline,
 }
 
 pub(crate) struct Follow {
@@ -85,6 +114,7 @@ impl Follow {
     ) -> Result<Followed, CliError> {
         let deadline = started + within;
         let mut seen = Vec::new();
+        let mut timeline = Timeline::default();
         let (mut sealed_ms, mut elapsed_ms) = (0, 0);
         let mut look = tokio::time::interval(LOOK);
         loop {
@@ -101,9 +131,13 @@ impl Follow {
                 if message.seq == sealed_seq || message.subject.ends_with(".sealed") {
                     sealed_ms = message.time_ms;
                 }
-                let Ok(LogEvent::Plan(id, logged)) = decode(message.seq, message.time_ms, &message.subject, &message.payload)
-                else {
-                    continue;
+                let (id, logged) = match decode(message.seq, message.time_ms, &message.subject, &message.payload) {
+                    Ok(LogEvent::Plan(id, logged)) => (id, logged),
+                    Ok(LogEvent::Task(task, logged)) if task.plan == self.plan => {
+                        timeline.note(logged.time_ms - sealed_ms, &logged.event);
+                        continue;
+                    }
+                    _ => continue,
                 };
                 let PlanEvent::Summarised(summary) = logged.event else { continue };
                 if id != self.plan {
@@ -129,7 +163,7 @@ impl Follow {
                     SummaryKind::Partial => fleet.bring_back().await?,
                     SummaryKind::Final => {
                         self.bar.finish_and_clear();
-                        return Ok(Followed { elapsed_ms, summaries: seen });
+                        return Ok(Followed { elapsed_ms, summaries: seen, timeline });
                     }
                     SummaryKind::Complete | SummaryKind::Update => {}
                 }

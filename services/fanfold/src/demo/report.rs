@@ -10,7 +10,7 @@ use fanfold_wire::record::{PlanRecord, ReportCounts};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::follow::{Followed, SeenSummary};
+use super::follow::{Followed, SeenSummary, Timeline};
 use super::judge::ExecutionCounts;
 use super::plan::DATE;
 use crate::cmd::demo::DemoArgs;
@@ -63,6 +63,8 @@ pub struct DemoReport {
     pub verdict: PlanVerdict,
     /// Summaries in order.
     pub summaries: Vec<SeenSummary>,
+    /// When things came into the log.
+    pub timeline: Timeline,
     /// The handlers' own account.
     pub executions: ExecutionCounts,
     /// What was absorbed.
@@ -96,6 +98,7 @@ impl DemoReport {
             elapsed_ms: followed.elapsed_ms,
             verdict: record.verdict,
             summaries: followed.summaries,
+            timeline: followed.timeline,
             executions,
             absorbed: AbsorbedCounts {
                 duplicate: u64::from(duplicate) + recorded.duplicate,

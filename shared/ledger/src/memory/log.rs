@@ -254,6 +254,7 @@ impl Tail {
             }
             // The ledger lives as long as this tail, so neither sender can be gone.
             tokio::select! {
+                biased;
                 changed = self.last_seq.changed() => changed.ok()?,
                 changed = self.connections.changed() => {
                     changed.ok()?;

@@ -18,10 +18,14 @@ use tokio::task::JoinHandle;
 
 use crate::port::{Ledger, LedgerError, Stored, TailItem};
 
+pub use load::{fold_plan, plans_since};
 pub use model::{Known, Model};
 pub use subscription::{Changes, PlanChange, Subscription};
 
 use subscription::Mailbox;
+
+/// Pause before the log is asked again where it ends.
+const ASK_END_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// How far the fold is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +117,18 @@ impl Shared {
     }
 
     async fn follow(&self, ledger: Arc<dyn Ledger>, mut tail: crate::port::BoxStream<TailItem>) {
-        while let Some(item) = tail.next().await {
+        // After a reconnect, until the log has said where its end is.
+        let mut end_unknown = false;
+        loop {
+            let item = tokio::select! {
+                biased;
+                item = tail.next() => item,
+                () = tokio::time::sleep(ASK_END_AGAIN), if end_unknown => {
+                    end_unknown = !self.learn_end(ledger.as_ref()).await;
+                    continue;
+                }
+            };
+            let Some(item) = item else { break };
             match item {
                 TailItem::Messages(messages) => self.apply(messages),
                 TailItem::Hole { from, to } => {
@@ -125,14 +140,22 @@ impl Shared {
                         p.caught_up = false;
                         p.reconnects += 1;
                     });
-                    if let Ok(last_seq) = ledger.last_seq().await {
-                        self.model.write().unwrap_or_else(PoisonError::into_inner).catch_up_to(last_seq);
-                    }
-                    self.announce();
+                    self.model.write().unwrap_or_else(PoisonError::into_inner).lose_end();
+                    end_unknown = !self.learn_end(ledger.as_ref()).await;
                 }
             }
         }
         tracing::error!("the log's tail ended; this process must be restarted");
+    }
+
+    /// Asks where the log ends; says whether it was told. Until then nobody is caught up, however much the tail delivers.
+    async fn learn_end(&self, ledger: &dyn Ledger) -> bool {
+        let told = ledger.last_seq().await;
+        if let Ok(last_seq) = &told {
+            self.model.write().unwrap_or_else(PoisonError::into_inner).catch_up_to(*last_seq);
+        }
+        self.announce();
+        told.is_ok()
     }
 
     /// Folds a batch: parsed without the lock, applied under it, told afterwards.

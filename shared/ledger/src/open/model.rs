@@ -115,8 +115,13 @@ impl Model {
         }
     }
 
+    /// Nobody knows where the log ends: not caught up until [`Model::catch_up_to`].
+    pub(super) fn lose_end(&mut self) {
+        self.catch_up_seq = u64::MAX;
+    }
+
     pub(super) fn catch_up_to(&mut self, seq: u64) {
-        self.catch_up_seq = self.catch_up_seq.max(seq);
+        self.catch_up_seq = seq;
     }
 
     /// Folds one message; says which plan changed, and which of its tasks.
@@ -165,6 +170,11 @@ impl Model {
                 }
             },
         }
+    }
+
+    /// Takes one plan out.
+    pub(super) fn take(&mut self, id: &PlanId) -> Option<PlanView> {
+        self.plans.remove(id)
     }
 
     /// Forgets plans that are over, up to `released` where somebody still reads them, and never more than a bounded number.

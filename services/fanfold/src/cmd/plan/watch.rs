@@ -137,7 +137,7 @@ async fn wait(
 
 /// Whether asking again may help.
 fn is_passing(error: &CliError) -> bool {
-    matches!(error, CliError::Request(_)) || matches!(error.code(), "UNAVAILABLE" | "LATER")
+    matches!(error, CliError::Request(_)) || matches!(error.code(), "UNAVAILABLE" | "LATER" | "BUSY")
 }
 
 /// What is shown meanwhile.

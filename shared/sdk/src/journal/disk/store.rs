@@ -18,6 +18,8 @@ const META: TableDefinition<'static, &str, &str> = TableDefinition::new("meta");
 const FORMAT: &str = "fanfold-journal-1";
 /// Pause between two tries to open the file after an I/O error.
 const REOPEN_PAUSE: Duration = Duration::from_millis(500);
+/// Pages kept in memory.
+const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
 /// One journal file, open or to be opened again.
 pub(super) struct Store {
@@ -29,7 +31,7 @@ pub(super) struct Store {
 impl Store {
     /// Opens or makes the file and checks every page of it.
     pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
-        let database = open_checked(path)?;
+        let database = open_checked(path, true)?;
         Ok(Self { path: path.to_owned(), database: Some(database), reopen_after: Instant::now() })
     }
 
@@ -39,7 +41,8 @@ impl Store {
                 return Err(JournalError::Unavailable { reason: format!("{}: closed after an error", self.path.display()) });
             }
             self.reopen_after = Instant::now() + REOPEN_PAUSE;
-            self.database = Some(open_checked(&self.path)?);
+            // A file that is gone by now is not made anew: an empty one would forget what must not run again.
+            self.database = Some(open_checked(&self.path, false)?);
             tracing::info!(path = %self.path.display(), "journal open again");
         }
         self.database.as_ref().ok_or_else(|| JournalError::Unavailable { reason: "not open".into() })
@@ -92,11 +95,13 @@ fn judge(path: &Path, error: impl Into<redb::Error>) -> JournalError {
     }
 }
 
-fn open_checked(path: &Path) -> Result<Database, JournalError> {
+fn open_checked(path: &Path, may_make: bool) -> Result<Database, JournalError> {
     let damaged = |reason: &str| JournalError::Damaged { path: path.to_owned(), reason: reason.to_owned() };
     // A file that is no database may make the library panic: to the user that is the same damage.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<Database, DatabaseError> {
-        let mut database = Database::builder().set_cache_size(16 * 1024 * 1024).create(path)?;
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE_BYTES);
+        let mut database = if may_make { builder.create(path)? } else { builder.open(path)? };
         // `false` means it was repaired just now, from checksummed pages.
         database.check_integrity()?;
         Ok(database)
