@@ -35,11 +35,18 @@ impl Problem {
     /// The problems a schema violation stands for.
     pub fn of_violation(violation: &Violation) -> Vec<Self> {
         if !violation.unknown.is_empty() {
-            let one = |name: &String| Self::new("UNKNOWN_FIELD", &format!("{}/{name}", violation.path), name, "no such field; check its spelling");
+            let one = |name: &String| {
+                Self::new("UNKNOWN_FIELD", &format!("{}/{name}", violation.path), name, "no such field; check its spelling")
+            };
             return violation.unknown.iter().take(ERRORS_MAX).map(one).collect();
         }
         if let Some(missing) = &violation.missing {
-            return vec![Self::new("MISSING_FIELD", &format!("{}/{missing}", violation.path), missing, "this field must be there")];
+            return vec![Self::new(
+                "MISSING_FIELD",
+                &format!("{}/{missing}", violation.path),
+                missing,
+                "this field must be there",
+            )];
         }
         let code = if violation.out_of_range { "LIMIT_OUT_OF_RANGE" } else { "INVALID_PLAN" };
         vec![Self::new(code, &violation.path, "", &violation.message)]

@@ -141,11 +141,21 @@ impl PlanDocument {
         let mut problems: Vec<Problem> = plan_schema()?.check(&value).iter().flat_map(Problem::of_violation).collect();
         if let Some(input) = value.get("input").filter(|i| i.to_string().len() > INPUT_BYTES_MAX) {
             let found = format!("{} bytes", input.to_string().len());
-            problems.push(Problem::new("TOO_LARGE", "/input", &found, "an input may have 64 KiB; hand larger things over as files"));
+            problems.push(Problem::new(
+                "TOO_LARGE",
+                "/input",
+                &found,
+                "an input may have 64 KiB; hand larger things over as files",
+            ));
         }
         for (relative, absolute) in [("deadlineMs", "deadlineAt"), ("expiresMs", "expiresAt")] {
             if value.get(relative).is_some() && value.get(absolute).is_some() {
-                problems.push(Problem::new("INVALID_PLAN", &format!("/{absolute}"), "", &format!("give {relative} or {absolute}, not both")));
+                problems.push(Problem::new(
+                    "INVALID_PLAN",
+                    &format!("/{absolute}"),
+                    "",
+                    &format!("give {relative} or {absolute}, not both"),
+                ));
             }
         }
         let plan_id = match value.get("planId").and_then(Value::as_str).map(PlanId::new) {
@@ -160,7 +170,8 @@ impl PlanDocument {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let raw: Raw<'_> = serde_json::from_slice(bytes).map_err(|e| vec![Problem::new("INVALID_PLAN", "", "", &e.to_string())])?;
+        let raw: Raw<'_> =
+            serde_json::from_slice(bytes).map_err(|e| vec![Problem::new("INVALID_PLAN", "", "", &e.to_string())])?;
         let plan_id = plan_id.ok_or_else(|| vec![Problem::new("MISSING_FIELD", "/planId", "", "give the plan an id")])?;
         let (type_name, type_version) = split_type(&raw.kind).map_err(|p| vec![p])?;
         debug_assert_eq!(raw.plan_id, plan_id.as_str());
@@ -189,7 +200,12 @@ impl PlanDocument {
     }
 
     /// Completes the document with the type's defaults and ours, and checks input and moments.
-    pub fn resolve(self, kind: &TypeDocument, now_ms: i64, traceparent: Option<String>) -> Result<(PlanSpec, Vec<TargetId>), Vec<Problem>> {
+    pub fn resolve(
+        self,
+        kind: &TypeDocument,
+        now_ms: i64,
+        traceparent: Option<String>,
+    ) -> Result<(PlanSpec, Vec<TargetId>), Vec<Problem>> {
         let mut problems = Vec::new();
         match Schema::compile(kind.input_schema.get()) {
             Ok(schema) => {
@@ -281,7 +297,12 @@ fn check_targets(document: &Value, problems: &mut Vec<Problem>) -> Vec<TargetId>
         problems.push(Problem::new("NO_TARGETS", "/targets/stores", "[]", "name at least one store"));
     }
     if stores.len() > TARGETS_MAX {
-        problems.push(Problem::new("LIMIT_OUT_OF_RANGE", "/targets/stores", &stores.len().to_string(), "a plan may have 1,000,000 targets"));
+        problems.push(Problem::new(
+            "LIMIT_OUT_OF_RANGE",
+            "/targets/stores",
+            &stores.len().to_string(),
+            "a plan may have 1,000,000 targets",
+        ));
         return Vec::new();
     }
     let mut seen = HashSet::with_capacity(stores.len());
@@ -291,9 +312,12 @@ fn check_targets(document: &Value, problems: &mut Vec<Problem>) -> Vec<TargetId>
         let Some(text) = store.as_str() else { continue };
         let problem = match TargetId::new(text) {
             Err(e) => Problem::new("BAD_TARGET", &format!("/targets/stores/{i}"), &e.shown, e.reason),
-            Ok(id) if !seen.insert(id.clone()) => {
-                Problem::new("DUPLICATE_TARGET", &format!("/targets/stores/{i}"), text, "it is in the list already; name each store once")
-            }
+            Ok(id) if !seen.insert(id.clone()) => Problem::new(
+                "DUPLICATE_TARGET",
+                &format!("/targets/stores/{i}"),
+                text,
+                "it is in the list already; name each store once",
+            ),
             Ok(id) => {
                 targets.push(id);
                 continue;

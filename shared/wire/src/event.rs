@@ -328,7 +328,9 @@ pub fn plan_data(event: &PlanEvent) -> Result<Box<RawValue>, EventError> {
         PlanEvent::CancelRequested(asked) | PlanEvent::CloseRequested(asked) => raw(asked),
         PlanEvent::RequeueRequested(selector) => raw(selector),
         PlanEvent::Summarised(summarised) => raw(summarised),
-        PlanEvent::Paused | PlanEvent::Resumed | PlanEvent::Cancelled | PlanEvent::DeadlineReached | PlanEvent::Closed => raw(&Empty {}),
+        PlanEvent::Paused | PlanEvent::Resumed | PlanEvent::Cancelled | PlanEvent::DeadlineReached | PlanEvent::Closed => {
+            raw(&Empty {})
+        }
     }
 }
 

@@ -115,7 +115,8 @@ pub fn api(noun: &str, verb: &str) -> String {
 /// Whether an answer may be sent to this reply subject: a service import's, or an inbox. Anything else could make HQ write where a
 /// terminal may not.
 pub fn is_inbox(reply: &str, terminal: Option<&TerminalId>) -> bool {
-    let own = terminal.is_some_and(|t| reply.strip_prefix("_I.").and_then(|r| r.strip_prefix(t.as_str())).is_some_and(|r| r.starts_with('.')));
+    let own = terminal
+        .is_some_and(|t| reply.strip_prefix("_I.").and_then(|r| r.strip_prefix(t.as_str())).is_some_and(|r| r.starts_with('.')));
     own || reply.starts_with("_R_.") || reply.starts_with("_INBOX.")
 }
 
@@ -194,7 +195,11 @@ mod tests {
             (task_decision(&task, None), LogSubject::Task { task: task.clone(), writer: Writer::Hq, terminal: None }),
             (
                 task_report(&task, &terminal),
-                LogSubject::Task { task: task.clone(), writer: Writer::Terminal(terminal.clone()), terminal: Some(terminal.clone()) },
+                LogSubject::Task {
+                    task: task.clone(),
+                    writer: Writer::Terminal(terminal.clone()),
+                    terminal: Some(terminal.clone()),
+                },
             ),
             (plan_event(&task.plan, "sealed"), LogSubject::Plan { plan: task.plan.clone(), event: "sealed".into() }),
             (fence("dispatcher"), LogSubject::Fence { role: "dispatcher".into() }),
@@ -202,7 +207,14 @@ mod tests {
         for (subject, expected) in cases {
             assert_eq!(LogSubject::parse(&subject), Some(expected), "{subject}");
         }
-        for bad in ["ff.plan.p1", "ff.task.p.t.main.by.-", "ff.task.p.t.main.x.t", "ff.plan.p.sealed.more", "gg.plan.p.sealed", "ff.task.a b.t.m.hq.-"] {
+        for bad in [
+            "ff.plan.p1",
+            "ff.task.p.t.main.by.-",
+            "ff.task.p.t.main.x.t",
+            "ff.plan.p.sealed.more",
+            "gg.plan.p.sealed",
+            "ff.task.a b.t.m.hq.-",
+        ] {
             assert_eq!(LogSubject::parse(bad), None, "{bad}");
         }
     }

@@ -5,7 +5,8 @@ use time::format_description::well_known::Rfc3339;
 
 /// Epoch milliseconds as RFC 3339 in UTC with milliseconds; out of range (beyond year 9999) it is the epoch's text.
 pub fn to_rfc3339(epoch_ms: i64) -> String {
-    let moment = OffsetDateTime::from_unix_timestamp_nanos(i128::from(epoch_ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let moment =
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(epoch_ms) * 1_000_000).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
         moment.year(),

@@ -73,8 +73,8 @@ impl TypeDocument {
             let found = format!("{} bytes", bytes.len());
             return Err(vec![Problem::new("TOO_LARGE", "", &found, "a task type may have 256 KiB")]);
         }
-        let document: Self =
-            serde_json::from_slice(bytes).map_err(|e| vec![Problem::new("INVALID_TYPE", "", "", &format!("not a task type: {e}"))])?;
+        let document: Self = serde_json::from_slice(bytes)
+            .map_err(|e| vec![Problem::new("INVALID_TYPE", "", "", &format!("not a task type: {e}"))])?;
         let problems = document.problems();
         if problems.is_empty() { Ok(document) } else { Err(problems) }
     }
@@ -93,7 +93,12 @@ impl TypeDocument {
             }
         }
         if self.aggregates.len() > AGGREGATES_MAX {
-            problems.push(Problem::new("LIMIT_OUT_OF_RANGE", "/aggregates", &self.aggregates.len().to_string(), "at most 32 aggregates"));
+            problems.push(Problem::new(
+                "LIMIT_OUT_OF_RANGE",
+                "/aggregates",
+                &self.aggregates.len().to_string(),
+                "at most 32 aggregates",
+            ));
         }
         for (i, aggregate) in self.aggregates.iter().enumerate() {
             let path = format!("/aggregates/{i}");

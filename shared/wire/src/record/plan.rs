@@ -1,0 +1,150 @@
+//! `plan.<plan>` and `checkpoint` of the state bucket.
+
+use std::collections::BTreeMap;
+
+use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::{SummaryKind, SummaryRef};
+use fanfold_domain::sets::SetCounts;
+use fanfold_domain::summary::{PlanVerdict, verdict};
+use fanfold_domain::task::Absorbed;
+use fanfold_domain::view::PlanView;
+use serde::{Deserialize, Serialize};
+
+/// How far a plan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum PlanStatus {
+    /// Its tasks are being done.
+    Open,
+    /// Nothing more is dispatched; what is out is awaited or given up.
+    Closing,
+    /// Being cancelled.
+    Cancelling,
+    /// Its final summary is in the log.
+    Closed,
+}
+
+/// `plan.<plan>` of the state bucket.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanRecord {
+    /// The plan.
+    pub plan_id: PlanId,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The caller's own key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub business_key: Option<String>,
+    /// Task type, `name@version`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// How far it is.
+    pub status: PlanStatus,
+    /// Sealed count.
+    pub total: u32,
+    /// The eight sets.
+    pub counts: SetCounts,
+    /// Verdict as it stands.
+    pub verdict: PlanVerdict,
+    /// Log time of the seal, epoch ms.
+    #[serde(default)]
+    pub sealed_at: Option<i64>,
+    /// Deadline, epoch ms.
+    #[serde(default)]
+    pub deadline: Option<i64>,
+    /// Expiry, epoch ms.
+    #[serde(default)]
+    pub expires: Option<i64>,
+    /// Who sealed it.
+    #[serde(default)]
+    pub by: String,
+    /// The last summary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<SummaryRef>,
+    /// Its kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary_kind: Option<SummaryKind>,
+    /// What was folded without effect, over all tasks.
+    pub absorbed: Absorbed,
+    /// SHA-256 of its content.
+    pub content_sha256: String,
+    /// SHA-256 of its target list.
+    #[serde(default)]
+    pub targets_sha256: String,
+    /// Sequence of the last event folded.
+    pub seq: u64,
+    /// Sequence of the plan's own last event.
+    pub plan_seq: u64,
+}
+
+impl PlanRecord {
+    /// The record of a plan as it stands.
+    pub fn of(view: &PlanView) -> Self {
+        let plan = &view.plan;
+        let counts = view.counts();
+        let status = match (plan.final_seq, &plan.close, &plan.cancel) {
+            (Some(_), _, _) => PlanStatus::Closed,
+            (None, Some(_), _) => PlanStatus::Closing,
+            (None, None, Some(_)) => PlanStatus::Cancelling,
+            (None, None, None) => PlanStatus::Open,
+        };
+        Self {
+            plan_id: plan.id().clone(),
+            title: plan.spec.title.clone(),
+            business_key: plan.spec.business_key.clone(),
+            kind: format!("{}@{}", plan.spec.kind.name, plan.spec.kind.version),
+            status,
+            total: plan.seal.as_ref().map_or(0, |(s, _, _)| s.count),
+            verdict: verdict(plan, &counts),
+            counts,
+            sealed_at: plan.sealed_ms(),
+            deadline: plan.deadline_ms(),
+            expires: plan.expires_ms(),
+            by: plan.seal.as_ref().map(|(s, _, _)| s.by.clone()).unwrap_or_default(),
+            summary: plan.summary.as_ref().map(|(s, _, _)| s.this.clone()),
+            summary_kind: plan.summary.as_ref().map(|(s, _, _)| s.kind),
+            absorbed: view.absorbed(),
+            content_sha256: plan.spec.content_sha256.clone(),
+            targets_sha256: plan.seal.as_ref().map(|(s, _, _)| s.sha256.clone()).unwrap_or_default(),
+            seq: view.last_seq,
+            plan_seq: plan.plan_seq,
+        }
+    }
+}
+
+/// Key of a plan's record.
+pub fn plan_key(plan: &PlanId) -> String {
+    format!("plan.{plan}")
+}
+
+/// `checkpoint` of the state bucket: up to where records are written, and which plans were open there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Checkpoint {
+    /// Every record is written up to this sequence.
+    pub seq: u64,
+    /// Plans open there, with the sequence of their `plan.submitted`.
+    pub open: BTreeMap<PlanId, u64>,
+    /// SHA-256 over the two, to notice damage.
+    pub sha256: String,
+}
+
+impl Checkpoint {
+    /// A checkpoint with its checksum.
+    pub fn new(seq: u64, open: BTreeMap<PlanId, u64>) -> Self {
+        let sha256 = Self::digest(seq, &open);
+        Self { seq, open, sha256 }
+    }
+
+    fn digest(seq: u64, open: &BTreeMap<PlanId, u64>) -> String {
+        let lines: String = open.iter().map(|(plan, at)| format!("{plan} {at}\n")).collect();
+        crate::digest::sha256_hex(format!("{seq}\n{lines}").as_bytes())
+    }
+
+    /// Reads a checkpoint; `None` when it is damaged.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let checkpoint: Self = serde_json::from_slice(bytes).ok()?;
+        (checkpoint.sha256 == Self::digest(checkpoint.seq, &checkpoint.open)).then_some(checkpoint)
+    }
+}
