@@ -209,9 +209,10 @@ impl PlanDocument {
         let mut problems = Vec::new();
         match Schema::compile(kind.input_schema.get()) {
             Ok(schema) => {
-                for line in schema.check_text(self.input.get()) {
-                    let message = format!("{line} (see `fanfold type show {}@{}`)", kind.name, kind.version);
-                    problems.push(Problem::new("INPUT_INVALID", "/input", "", &message));
+                let input: Value = serde_json::from_str(self.input.get()).unwrap_or_default();
+                for violation in schema.check(&input) {
+                    let message = format!("{} (see `fanfold type show {}@{}`)", violation.message, kind.name, kind.version);
+                    problems.push(Problem::new("INPUT_INVALID", &format!("/input{}", violation.path), "", &message));
                 }
             }
             Err(e) => problems.push(Problem::new("INVALID_SCHEMA", "/type", &self.type_name, &e.to_string())),

@@ -67,6 +67,7 @@ impl JetStreamLedger {
             nonce: format!("{:016x}", rand::random::<u64>()),
             names: AtomicU64::new(1),
             fence_numbers: AtomicU64::new(1),
+            artifacts: tokio::sync::OnceCell::new(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -94,6 +94,7 @@ struct Inner {
     nonce: String,
     names: AtomicU64,
     fence_numbers: AtomicU64,
+    artifacts: tokio::sync::OnceCell<async_nats::jetstream::object_store::ObjectStore>,
 }
 
 impl JetStreamLedger {

@@ -13,9 +13,13 @@ const ARTIFACTS: &str = "fanfold-artifacts";
 const TRIES_MAX: u32 = 5;
 
 impl JetStreamLedger {
-    async fn artifacts(&self) -> Result<ObjectStore, LedgerError> {
-        let context = async_nats::jetstream::new(self.inner.client.clone());
-        context.get_object_store(ARTIFACTS).await.map_err(|error| unavailable(&error))
+    /// The store's handle, asked for once: what it knows of the store never changes.
+    async fn artifacts(&self) -> Result<&ObjectStore, LedgerError> {
+        let ask = || async {
+            let context = async_nats::jetstream::new(self.inner.client.clone());
+            context.get_object_store(ARTIFACTS).await.map_err(|error| unavailable(&error))
+        };
+        self.inner.artifacts.get_or_try_init(ask).await
     }
 
     async fn put_once(&self, name: &str, bytes: &Bytes) -> Result<(), LedgerError> {
