@@ -129,7 +129,7 @@ async fn route(deps: &Deps, subject: &str, payload: &[u8]) -> Bytes {
         "summary.get" => encode(with(payload, |r| summaries::get(deps, r)).await),
         "type.register" => encode(registry::register(deps, payload).await),
         "type.list" => encode(registry::list(deps).await),
-        "terminal.list" => encode(terminals::list(deps).await),
+        "terminal.list" => encode(with(payload, |r| terminals::list(deps, r)).await),
         other => encode::<()>(Err(ApiError::new("UNKNOWN_ENDPOINT", format!("there is no endpoint {other}")))),
     }
 }

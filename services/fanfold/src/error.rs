@@ -179,9 +179,8 @@ impl CliError {
 
 fn exit_of_api(code: &str) -> Exit {
     match code {
-        "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT" | "BUSY" | "UNKNOWN_ENDPOINT" => {
-            Exit::Unreachable
-        }
+        "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT"
+        | "BUSY" | "UNKNOWN_ENDPOINT" => Exit::Unreachable,
         "UNKNOWN_FIELD" | "UNKNOWN_TARGET" => Exit::Refused,
         "NOT_FOUND" | "NO_SUMMARY" | "OBJECT_MISSING" => Exit::NotFound,
         "NOT_FAILED" => Exit::Conflict,

@@ -102,7 +102,7 @@ async fn connect_and_execute(command: Command, global: &Global, out: Out) -> Res
         json: global.json,
         by: global.who(),
         zone: TimeZone::system(),
-        server_url: url,
+        server_url: fanfold_wire::server_url::shown_url(&url),
     };
     execute(command, &session).await
 }

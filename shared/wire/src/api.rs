@@ -313,12 +313,27 @@ pub struct TypeRegistered {
     pub created: bool,
 }
 
+/// `terminal.list`
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminalListRequest {
+    /// Most terminals of the answer, 1 to 10,000; default 1,000.
+    #[serde(default)]
+    pub limit: Option<u32>,
+    /// Only terminals after this id.
+    #[serde(default)]
+    pub after: Option<TerminalId>,
+}
+
 /// Answer to `terminal.list`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminalList {
     /// Terminals by id.
     pub terminals: Vec<TerminalRecord>,
+    /// More after this id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TerminalId>,
 }
 
 /// `terminal.replace`: from now on only this journal may act under the id.

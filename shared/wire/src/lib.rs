@@ -9,6 +9,7 @@ pub mod document;
 pub mod event;
 pub mod record;
 pub mod schema;
+pub mod server_url;
 pub mod subjects;
 pub mod terminal;
 pub mod timestamp;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use fanfold_ledger::jetstream::{ConnectOpts, ProvisionOpts};
 use fanfold_process::shutdown::Shutdown;
+use fanfold_wire::server_url::shown_url;
 use serde_json::json;
 
 use super::up::read_config;
@@ -59,9 +60,9 @@ pub async fn run(args: &ServeArgs, global: &Global, out: &Out) -> Result<Exit, C
     let hosted = Hosted::start(Arc::new(ledger), &roles, &config, shutdown).await?;
     let names: Vec<String> = roles.iter().map(|r| format!("{r:?}").to_lowercase()).collect();
     if global.json {
-        out.json(&json!({ "url": url, "pid": std::process::id(), "roles": names }))?;
+        out.json(&json!({ "url": shown_url(&url), "pid": std::process::id(), "roles": names }))?;
     } else {
-        out.text(&format!("serving {} on {url}; Ctrl-C ends it", names.join(", ")))?;
+        out.text(&format!("serving {} on {}; Ctrl-C ends it", names.join(", "), shown_url(&url)))?;
     }
     hosted.join().await?;
     Ok(Exit::Ok)

@@ -6,14 +6,15 @@ use clap::{Args, Subcommand};
 use fanfold_domain::ids::TerminalId;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_terminal::agent::{self, AgentConfig};
-use fanfold_wire::api::{ReplaceRequest, Replaced, TerminalList};
+use fanfold_ledger::port::Ledger;
+use fanfold_wire::api::{ReplaceRequest, Replaced, TerminalList, TerminalListRequest};
 use fanfold_wire::record::TerminalRecord;
+use fanfold_wire::server_url::shown_url;
 use jiff::tz::TimeZone;
-use serde_json::json;
 
 use super::{label, stores, terminal_id};
 use crate::cli::Global;
-use crate::client::server_url;
+use crate::client::{self, ANSWER_WAIT, server_url};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out::Out;
@@ -118,7 +119,7 @@ async fn run_agent(args: &RunArgs, url: &str, global: &Global, out: &Out) -> Res
         time_zone: args.time_zone.clone(),
         beat_interval_ms: args.beat_ms,
     };
-    out.note(&format!("terminal {} on {url}; Ctrl-C ends it", args.id));
+    out.note(&format!("terminal {} on {}; Ctrl-C ends it", args.id, shown_url(url)));
     agent::run(config, shutdown).await.map_err(|e| CliError::input(e.code(), e.to_string()))?;
     Ok(Exit::Ok)
 }
@@ -138,8 +139,26 @@ pub async fn execute(command: TerminalCommand, session: &Session) -> Result<Exit
     }
 }
 
+/// Every terminal the registry knows, page by page.
+///
+/// # Errors
+/// Those of the API.
+pub async fn all(ledger: &dyn Ledger) -> Result<TerminalList, CliError> {
+    let mut all = TerminalList { terminals: Vec::new(), next: None };
+    let mut request = TerminalListRequest::default();
+    loop {
+        let page: TerminalList = client::call(ledger, "terminal", "list", &request, ANSWER_WAIT).await?;
+        all.terminals.extend(page.terminals);
+        // An id only rises from page to page, so this ends.
+        match page.next.filter(|next| request.after.as_ref().is_none_or(|after| next > after)) {
+            Some(next) => request.after = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
 async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
-    let mut list: TerminalList = session.call("terminal", "list", &json!({})).await?;
+    let mut list = all(session.ledger.as_ref()).await?;
     let stores = stores::load(session).await?;
     let region = |t: &TerminalRecord| stores.get(t.id.as_str()).map(|s| s.region.as_str()).unwrap_or_default();
     list.terminals

@@ -32,7 +32,7 @@ pub struct ExecutionCounts {
 ///
 /// # Errors
 /// A file that can't be read.
-pub(crate) fn judge(files: &[PathBuf]) -> Result<ExecutionCounts, CliError> {
+pub fn judge(files: &[PathBuf]) -> Result<ExecutionCounts, CliError> {
     let mut all = Vec::new();
     for file in files {
         all.extend(read_executions(file).map_err(|e| CliError::file(file, e))?);
@@ -47,7 +47,8 @@ struct Run {
     done: bool,
 }
 
-fn count(all: &[Execution]) -> ExecutionCounts {
+/// Judges an account.
+pub fn count(all: &[Execution]) -> ExecutionCounts {
     let mut ends = BTreeMap::new();
     for line in all.iter().filter(|l| l.moment != Moment::Begin) {
         ends.insert((line.process, line.run), line);

@@ -2,7 +2,7 @@
 
 mod fleet;
 mod follow;
-mod judge;
+pub mod judge;
 mod plan;
 mod report;
 
@@ -13,11 +13,12 @@ use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger, ProvisionOpts};
 use fanfold_ledger::port::Ledger;
 use fanfold_process::embedded::EmbeddedServer;
 use fanfold_process::shutdown::Shutdown;
-use fanfold_wire::api::{SubmitRequest, Submitted, TerminalList};
+use fanfold_wire::api::{SubmitRequest, Submitted};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::client;
+use crate::cmd;
 use crate::cmd::demo::DemoArgs;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -134,7 +135,7 @@ async fn on_server(
 async fn wait_until_heard(hq: &Arc<dyn Ledger>, stores: usize, out: &Out) -> Result<(), CliError> {
     let deadline = Instant::now() + HEARD_WITHIN;
     loop {
-        let list: TerminalList = client::call(hq.as_ref(), "terminal", "list", &json!({}), client::ANSWER_WAIT).await?;
+        let list = cmd::terminal::all(hq.as_ref()).await?;
         let heard = list.terminals.iter().filter(|t| t.online).count();
         if heard >= stores {
             out.note(&format!("{heard} stores are online"));

@@ -175,7 +175,7 @@ fn identify(document: &mut Map<String, Value>, named: Option<PlanId>) -> Result<
             let message = format!("the document has the planId `{text}`, --plan-id says `{named}`; leave one of them out");
             return Err(CliError::input("PLAN_ID_DIFFERS", message));
         }
-        (Some(text), _) => PlanId::new(text).map_err(|e| CliError::input("BAD_ID", e.to_string()))?,
+        (Some(text), _) => PlanId::new(text).map_err(|e| all_problems(document, e.to_string()))?,
         (None, _) if document.contains_key("planId") => {
             return Err(CliError::input("BAD_ID", "the planId of the document is not a text"));
         }
@@ -187,6 +187,14 @@ fn identify(document: &mut Map<String, Value>, named: Option<PlanId>) -> Result<
     };
     document.insert("planId".into(), json!(plan.as_str()));
     Ok(plan)
+}
+
+/// A bad id is one problem among others: all of them are told at once.
+fn all_problems(document: &Map<String, Value>, bad_id: String) -> CliError {
+    match serde_json::to_vec(document).map(|bytes| PlanDocument::parse(&bytes)) {
+        Ok(Err(problems)) => CliError::problems(problems),
+        Ok(Ok(_)) | Err(_) => CliError::input("BAD_ID", bad_id),
+    }
 }
 
 /// A W3C trace context of its own, so that the plan's way to the terminals and back can be followed.
