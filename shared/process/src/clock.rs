@@ -39,6 +39,7 @@ impl Clock {
     }
 
     /// Milliseconds since the unix epoch; negative before 1970.
+    #[expect(clippy::disallowed_methods, reason = "this is where the time of day comes from")]
     pub fn now_ms(&self) -> i64 {
         match &self.source {
             Source::System => match SystemTime::now().duration_since(UNIX_EPOCH) {

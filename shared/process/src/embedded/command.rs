@@ -46,6 +46,7 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> io::Result<Output> 
 
 /// A binary that was written a moment ago may still be open for writing in a process that is just
 /// being forked elsewhere; that passes by itself.
+#[expect(clippy::disallowed_methods, reason = "blocking by contract: called apart from async code, polls with a bound")]
 fn spawn_unbusy(command: &mut Command) -> io::Result<Child> {
     let mut tries = 1;
     loop {
@@ -61,6 +62,7 @@ fn spawn_unbusy(command: &mut Command) -> io::Result<Child> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "blocking by contract: called apart from async code, polls with a bound")]
 fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
     loop {
         if let Some(status) = child.try_wait()? {

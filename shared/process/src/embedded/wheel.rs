@@ -109,6 +109,7 @@ pub(super) fn ensure(
     Ok(Some(binary))
 }
 
+#[expect(clippy::disallowed_methods, reason = "blocking by contract: called apart from async code, polls with a bound")]
 fn lock(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).append(true).open(path)?;
     let deadline = Instant::now() + DOWNLOAD_WAIT + UNPACK_WAIT;
