@@ -84,7 +84,7 @@ fn batch(spec: PlanSpec, targets: Vec<TargetId>, by: &str, now_ms: i64) -> Resul
             time_ms: Some(now_ms),
             traceparent: traceparent.as_deref(),
         };
-        let payload = encode("plan.targets", &*plan_data(&event)?, header)?;
+        let payload = encode("plan.targets", &plan_data(&event)?, header)?;
         events.push(Append { subject: subjects::plan_event(&plan, "targets"), id, payload: Bytes::from(payload), expect: None });
     }
     let mut sealed = plan_event(&plan, &PlanEvent::Sealed(seal), 0, now_ms, traceparent.as_deref())?;

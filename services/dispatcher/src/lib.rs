@@ -10,6 +10,8 @@ mod ready;
 mod registry;
 mod sync;
 mod terminals;
+#[cfg(test)]
+mod testing;
 mod work;
 
 use std::sync::Arc;

@@ -164,3 +164,6 @@ fn dispatched(view: &PlanView, terminals: &Terminals, index: u32) -> Option<Disp
         terminal,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,3 +101,6 @@ fn wanted(task: &Task, terminal: &TerminalId, number: u32) -> bool {
     let slow = current && task.state == TaskState::Pending && task.pending_since == PendingSince::DeliveryTimeout;
     live || slow
 }
+
+#[cfg(test)]
+mod tests;

@@ -263,6 +263,13 @@ impl Terminals {
         heard
     }
 
+    /// The answer to the latest sync hands these out: that the sync did not list them says nothing, the next one does.
+    pub(crate) fn handed_out(&mut self, id: &TerminalId, attempts: impl Iterator<Item = AttemptRef>) {
+        if let Some(terminal) = self.known.get_mut(id) {
+            terminal.sync_listed.extend(attempts);
+        }
+    }
+
     /// Only this journal may act under the id from now on; `None`: the one heard next.
     pub(crate) fn replace(&mut self, id: &TerminalId, journal: Option<String>) -> Option<String> {
         let terminal = self.known.get_mut(id)?;

@@ -1,15 +1,13 @@
 //! Durations and moments as people write them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use fanfold_process::Clock;
 use fanfold_wire::timestamp::from_rfc3339;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
 /// Epoch milliseconds now, by this machine's clock.
 pub fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    Clock::system().now_ms()
 }
 
 /// A duration such as `500ms`, `120s`, `10m`, `2h`, `1d` or `1h30m`, in milliseconds.

@@ -91,11 +91,8 @@ impl Flush {
         let mut tasks: BTreeSet<u32> = change.tasks.iter().copied().collect();
         if before != Some(now) {
             // These records show what the plan's own events imply: their set, whether they may be requeued, what happens next.
-            tasks.extend(
-                (0..view.tasks.len())
-                    .filter(|i| !(view.finals.contains(*i) && !view.not_succeeded.contains(*i)))
-                    .map(|i| i as u32),
-            );
+            let may_differ = |i: &usize| !view.finals.contains(*i) || view.not_succeeded.contains(*i);
+            tasks.extend((0..view.tasks.len()).filter(may_differ).map(|i| i as u32));
         }
         tasks.into_iter().collect()
     }

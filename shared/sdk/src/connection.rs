@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
+use fanfold_wire::server_url::shown_url;
 use rand::Rng;
 
 use crate::connects::Connects;
@@ -41,7 +42,7 @@ pub struct Connection {
 /// # Errors
 /// [`TerminalError::Connect`]: nobody answers there, or the credentials are refused.
 pub async fn connect(options: ConnectionOptions) -> Result<Connection, TerminalError> {
-    let failed = |reason: String| TerminalError::Connect { url: options.url.clone(), reason };
+    let failed = |reason: String| TerminalError::Connect { url: shown_url(&options.url), reason };
     let base = ConnectOptions::new()
         .name(&options.name)
         .ping_interval(Duration::from_secs(5))

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fanfold_domain::ids::TerminalId;
+use fanfold_ledger::port::Ledger;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_terminal::agent::{self, AgentConfig};
-use fanfold_ledger::port::Ledger;
 use fanfold_wire::api::{ReplaceRequest, Replaced, TerminalList, TerminalListRequest};
 use fanfold_wire::record::TerminalRecord;
 use fanfold_wire::server_url::shown_url;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
+use fanfold_wire::server_url::shown_url;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -118,11 +119,11 @@ fn note(event: &Event, seen: &AtomicU64, count: &watch::Sender<u64>) {
 fn connect_error(opts: &ConnectOpts, error: &async_nats::ConnectError, started: Instant) -> LedgerError {
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            LedgerError::Unauthorized(format!("{} said {error}", opts.url))
+            LedgerError::Unauthorized(format!("{} said {error}", shown_url(&opts.url)))
         }
         _ => {
             let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            LedgerError::Unavailable { waited_ms, reason: format!("no server at {}: {error}", opts.url) }
+            LedgerError::Unavailable { waited_ms, reason: format!("no server at {}: {error}", shown_url(&opts.url)) }
         }
     }
 }

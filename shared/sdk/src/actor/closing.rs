@@ -61,7 +61,9 @@ impl Running {
         let now = Instant::now();
         let config = &self.actor.config;
         let idle = self.actor.holds.running() == 0;
-        let told = self.writes.is_empty() && (config.mute || self.actor.shared.outbox.look().is_empty());
+        // The outbox is empty a moment before its last answers have been taken in.
+        let answered = self.actor.shared.outbox.look().is_empty() && self.actor.holds.unanswered() == 0;
+        let told = self.writes.is_empty() && (config.mute || answered);
         let flushing = Closing::Flushing(now + Duration::from_millis(config.shutdown_flush_ms));
         match closing {
             Closing::Draining(_) if idle => Some(flushing),

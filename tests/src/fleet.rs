@@ -1,0 +1,131 @@
+//! Simulated terminals in a process of their own.
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fanfold_domain::ids::TerminalId;
+use fanfold_terminal::fixture::{ExpectedStore, write_store};
+use fanfold_terminal::host::{Fault, HandlerKind, HostSpec, HostedTerminal};
+
+use crate::account::Account;
+use crate::plans::DATE;
+use crate::process::Proc;
+use crate::stack::BEAT_MS;
+
+/// A process of terminals, started or not.
+pub struct Fleet {
+    name: String,
+    program: String,
+    folder: PathBuf,
+    spec: HostSpec,
+    process: Option<Proc>,
+    killed: Vec<(u32, i64)>,
+    /// What each store's files hold; empty unless they collect logs.
+    pub expected: Vec<ExpectedStore>,
+}
+
+fn now_us() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    i64::try_from(now.as_micros()).expect("a clock before the year 292,000")
+}
+
+impl Fleet {
+    /// Terminals that do nothing, at once, with a journal on disk.
+    pub fn new(program: &str, folder: &Path, url: &str, name: &str, ids: &[String]) -> Self {
+        let terminal = |id: &String| HostedTerminal { id: TerminalId::new(id).expect("a token"), faults: Vec::new() };
+        let spec = HostSpec {
+            url: url.to_owned(),
+            terminals: ids.iter().map(terminal).collect(),
+            handler: HandlerKind::Noop,
+            stores: folder.join("stores"),
+            journal: Some(folder.join(format!("{name}.redb"))),
+            executions: folder.join(format!("{name}.jsonl")),
+            time_zone: Some("Asia/Shanghai".into()),
+            beat_interval_ms: BEAT_MS,
+            work_ms: (0, 0),
+        };
+        let (name, program, folder) = (name.to_owned(), program.to_owned(), folder.to_owned());
+        Self { name, program, folder, spec, process: None, killed: Vec::new(), expected: Vec::new() }
+    }
+
+    /// They take so long, in milliseconds.
+    pub fn work_ms(mut self, from: u64, to: u64) -> Self {
+        self.spec.work_ms = (from, to);
+        self
+    }
+
+    /// Something is wrong with one of them.
+    pub fn fault(mut self, id: &str, fault: Fault) -> Self {
+        let terminal = self.spec.terminals.iter_mut().find(|t| t.id.as_str() == id).expect("one of the fleet");
+        terminal.faults.push(fault);
+        self
+    }
+
+    /// They read real logs from real files, which are written now.
+    pub fn collecting_logs(mut self) -> Self {
+        self.spec.handler = HandlerKind::CollectLog;
+        let date = DATE.parse().expect("a date");
+        let store = |t: &HostedTerminal| {
+            write_store(&self.spec.stores.join(t.id.as_str()), t.id.as_str(), 7, date, 3).expect("room on disk")
+        };
+        self.expected = self.spec.terminals.iter().map(store).collect();
+        self
+    }
+
+    /// Starts the process; returns when its terminals run.
+    pub async fn start(mut self) -> Self {
+        self.restart().await;
+        self
+    }
+
+    /// Starts it again, with the journal it has.
+    pub async fn restart(&mut self) {
+        let spec = self.folder.join(format!("{}.json", self.name));
+        std::fs::write(&spec, serde_json::to_vec(&self.spec).expect("JSON")).expect("room on disk");
+        let spec = spec.to_string_lossy().into_owned();
+        let mut process = Proc::start(&self.name, &self.program, &["terminal-host", "--spec", &spec], &self.folder, &[]);
+        process.hear("ready").await;
+        self.process = Some(process);
+    }
+
+    /// Brings the offline ones back.
+    pub async fn back(&mut self) {
+        let process = self.process.as_mut().expect("it runs");
+        process.tell("back");
+        process.hear("back").await;
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+            self.killed.push((process.pid(), now_us()));
+        }
+    }
+
+    /// Their account so far.
+    pub fn account(&self) -> Account {
+        let mut account = Account::default();
+        account.add(&self.spec.executions, &self.killed);
+        account
+    }
+
+    /// Their journal.
+    pub fn journal(&self) -> &Path {
+        self.spec.journal.as_deref().expect("on disk")
+    }
+}
+
+/// The account of several processes together.
+pub fn account_of(fleets: &[&Fleet]) -> Account {
+    let mut account = Account::default();
+    for fleet in fleets {
+        account.add(&fleet.spec.executions, &fleet.killed);
+    }
+    account
+}
+
+/// `S_001`, `S_002` ... up to `last`.
+pub fn ids(first: usize, last: usize) -> Vec<String> {
+    (first..=last).map(|i| format!("S_{i:03}")).collect()
+}
