@@ -21,7 +21,7 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProjectorConfig {
-    /// Pause between two flushes, in milliseconds: what changes twice meanwhile is written once.
+    /// From a change to its flush, in milliseconds: what changes twice meanwhile is written once.
     pub flush_ms: u64,
     /// After so long without a checkpoint of the other projector, while the log moved on, this one takes over, in milliseconds.
     pub lease_ms: u64,
@@ -29,7 +29,7 @@ pub struct ProjectorConfig {
 
 impl Default for ProjectorConfig {
     fn default() -> Self {
-        Self { flush_ms: 25, lease_ms: 3_000 }
+        Self { flush_ms: 100, lease_ms: 3_000 }
     }
 }
 
@@ -104,11 +104,17 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
     // An idle writer moves its checkpoint on, too: a standby must not take it for dead.
     let idle = deps.lease() / 3;
     loop {
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => {}
+            () = changes.changed() => {}
+            () = tokio::time::sleep(idle) => {}
+        }
+        // A task that is handed out and done within this pause is written once.
         let ending = tokio::select! {
             biased;
             () = shutdown.wait() => true,
-            () = changes.changed() => false,
-            () = tokio::time::sleep(idle) => false,
+            () = tokio::time::sleep(Duration::from_millis(deps.config.flush_ms)) => false,
         };
         if position.borrow().reconnects != reconnects {
             return Ok(Ended::Reconnected);
@@ -124,11 +130,6 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
         }
         if ending {
             return Ok(Ended::Shutdown);
-        }
-        tokio::select! {
-            biased;
-            () = shutdown.wait() => {}
-            () = tokio::time::sleep(Duration::from_millis(deps.config.flush_ms)) => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Leadership of a role, as a candidate sees it. What makes it harmless is the fence in the log; this module only decides when to try.
 //!
-//! The leader beats on core NATS and answers a probe. A standby takes the lead at once when nobody answers the probe at all, and
-//! otherwise after a lease without a beat. Taking it wrongly costs the other side its lead and nothing else.
+//! The leader beats on core NATS and answers a probe. A standby probes after half a lease without a beat and takes the lead at once when
+//! nobody listens there any more; from one that listens and is silent it takes it after a whole lease. Taking it wrongly costs the other side its lead and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,9 @@ impl Candidate {
                     Err(FencedError::Ledger(error)) => return Err(error),
                 }
             }
-            match timeout_at(heard + self.lease, beats.next()).await {
+            // A leader whose process is gone answers no probe: that is noticed before its lease is over.
+            let until = (heard + self.lease).min(Instant::now() + self.lease / 2);
+            match timeout_at(until, beats.next()).await {
                 Ok(Some(_)) => heard = Instant::now(),
                 Ok(None) => return Err(LedgerError::Other("the subscription to the leader's beats ended".into())),
                 Err(_) => {}
