@@ -1,9 +1,9 @@
 //! Simulated terminals in a process of their own.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fanfold_domain::ids::TerminalId;
+use fanfold_process::clock::Clock;
 use fanfold_terminal::fixture::{ExpectedStore, write_store};
 use fanfold_terminal::host::{Fault, HandlerKind, HostSpec, HostedTerminal};
 
@@ -22,11 +22,6 @@ pub struct Fleet {
     killed: Vec<(u32, i64)>,
     /// What each store's files hold; empty unless they collect logs.
     pub expected: Vec<ExpectedStore>,
-}
-
-fn now_us() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
-    i64::try_from(now.as_micros()).expect("a clock before the year 292,000")
 }
 
 impl Fleet {
@@ -99,7 +94,7 @@ impl Fleet {
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill();
-            self.killed.push((process.pid(), now_us()));
+            self.killed.push((process.pid(), Clock::system().now_ms() * 1_000));
         }
     }
 

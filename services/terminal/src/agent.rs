@@ -94,8 +94,11 @@ pub async fn run(config: AgentConfig, shutdown: Shutdown) -> Result<(), AgentErr
         wait_for_server: true,
     })
     .await?;
-    let registry =
-        Registry::new().with("collect_log", 1, Arc::new(CollectLog { root: config.root.clone(), zone })).with("noop", 1, Arc::new(Noop));
+    let registry = Registry::new().with("collect_log", 1, Arc::new(CollectLog { root: config.root.clone(), zone })).with(
+        "noop",
+        1,
+        Arc::new(Noop),
+    );
     let terminal = TerminalConfig {
         slots: config.slots,
         labels: config.labels.clone(),

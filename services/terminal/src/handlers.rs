@@ -24,7 +24,9 @@ impl Handler for CollectLog {
         let input: CollectLogInput = ctx.input_as()?;
         let (root, zone, cancel) = (self.root.clone(), self.zone.clone(), ctx.cancel.clone());
         // Awaited to its end even when cancelled: the files are let go before anything else runs.
-        let collected = tokio::task::spawn_blocking(move || collect_log(&root, &input, &zone, jiff::Timestamp::now(), &|| cancel.is_cancelled()));
+        let collected = tokio::task::spawn_blocking(move || {
+            collect_log(&root, &input, &zone, jiff::Timestamp::now(), &|| cancel.is_cancelled())
+        });
         let collected = collected.await.map_err(|e| HandlerError::new("HANDLER_PANIC", e.to_string()))?;
         let output = collected.map_err(|e| HandlerError::new(e.code(), e.to_string()))?;
         to_raw_value(&output).map_err(|e| HandlerError::new("INTERNAL", e.to_string()))

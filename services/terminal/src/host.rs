@@ -11,7 +11,9 @@ use std::time::Duration;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_sdk::connection::{Connection, ConnectionOptions, connect};
 use fanfold_sdk::wire::domain::ids::TerminalId;
-use fanfold_sdk::{DiskJournal, DiskOptions, Handler, Journal, MemoryJournal, Registry, Terminal, TerminalConfig, TerminalHandle};
+use fanfold_sdk::{
+    DiskJournal, DiskOptions, Handler, Journal, MemoryJournal, Registry, Terminal, TerminalConfig, TerminalHandle,
+};
 use serde::{Deserialize, Serialize};
 
 pub use executions::{Execution, Executions, Moment, read_executions};
@@ -122,7 +124,8 @@ impl Host {
             });
             let registry = Registry::new().with("collect_log", 1, handler.clone()).with("noop", 1, handler);
             let config = self.config(&terminal);
-            self.running.push(Terminal::start(self.connection.client.clone(), config, registry, Arc::clone(&self.journal)).await?);
+            self.running
+                .push(Terminal::start(self.connection.client.clone(), config, registry, Arc::clone(&self.journal)).await?);
         }
         Ok(())
     }

@@ -7,10 +7,10 @@
 
 pub mod conformance;
 pub mod jetstream;
-pub mod memory;
-pub mod port;
 pub mod lead;
+pub mod memory;
 pub mod open;
+pub mod port;
 pub mod subject;
 
 mod fence;

@@ -22,20 +22,13 @@ enum Source {
 impl Clock {
     /// The machine's own clock, asked anew at each call: it follows corrections by NTP.
     pub fn system() -> Self {
-        Self {
-            source: Source::System,
-        }
+        Self { source: Source::System }
     }
 
     /// A clock that reads `epoch_ms` now and advances with tokio's time. With tokio's time paused
     /// it moves only when a test moves it.
     pub fn virtual_from(epoch_ms: i64) -> Self {
-        Self {
-            source: Source::Virtual {
-                epoch_ms,
-                started: Instant::now(),
-            },
-        }
+        Self { source: Source::Virtual { epoch_ms, started: Instant::now() } }
     }
 
     /// Milliseconds since the unix epoch; negative before 1970.
@@ -46,9 +39,7 @@ impl Clock {
                 Ok(since) => saturating_ms(since.as_millis()),
                 Err(before) => -saturating_ms(before.duration().as_millis()),
             },
-            Source::Virtual { epoch_ms, started } => {
-                epoch_ms.saturating_add(saturating_ms(started.elapsed().as_millis()))
-            }
+            Source::Virtual { epoch_ms, started } => epoch_ms.saturating_add(saturating_ms(started.elapsed().as_millis())),
         }
     }
 }

@@ -38,11 +38,7 @@ impl Shutdown {
             tracing::info!(signal = name, "shutting down; a second signal ends at once");
             flag.trigger();
             let name = signals.next().await;
-            tracing::error!(
-                signal = name,
-                code = FORCED_EXIT_CODE,
-                "ended by a second signal"
-            );
+            tracing::error!(signal = name, code = FORCED_EXIT_CODE, "ended by a second signal");
             std::process::exit(FORCED_EXIT_CODE);
         });
         Ok(shutdown)
@@ -65,9 +61,7 @@ impl Shutdown {
 
     /// A flag that is set when this one is, and can be set without touching this one.
     pub fn child(&self) -> Self {
-        Self {
-            token: self.token.child_token(),
-        }
+        Self { token: self.token.child_token() }
     }
 }
 
@@ -78,10 +72,7 @@ struct Signals {
 
 impl Signals {
     fn install() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     async fn next(&mut self) -> &'static str {

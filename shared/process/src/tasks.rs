@@ -78,11 +78,7 @@ pub struct Tasks {
 impl Tasks {
     /// An empty set. `shutdown` is triggered when one of its tasks dies.
     pub fn new(shutdown: Shutdown) -> Self {
-        Self {
-            shutdown,
-            running: JoinSet::new(),
-            names: Vec::new(),
-        }
+        Self { shutdown, running: JoinSet::new(), names: Vec::new() }
     }
 
     /// The shutdown these tasks are bound to.
@@ -131,11 +127,7 @@ impl Tasks {
                 }
             }
         }
-        if failures.is_empty() {
-            Ok(())
-        } else {
-            Err(TasksFailed { failures })
-        }
+        if failures.is_empty() { Ok(()) } else { Err(TasksFailed { failures }) }
     }
 
     /// Collects ends until no task runs. Cancel-safe: an end is taken out and noted in one step.
@@ -171,24 +163,14 @@ impl Tasks {
     }
 }
 
-fn judge<E: fmt::Display>(
-    name: &str,
-    end: Result<Result<(), E>, JoinError>,
-) -> Option<TaskFailure> {
+fn judge<E: fmt::Display>(name: &str, end: Result<Result<(), E>, JoinError>) -> Option<TaskFailure> {
     let (kind, message) = match end {
         Ok(Ok(())) => return None,
         Ok(Err(error)) => (FailureKind::Error, error.to_string()),
-        Err(error) if error.is_panic() => (
-            FailureKind::Panic,
-            panic_message(error.into_panic().as_ref()),
-        ),
+        Err(error) if error.is_panic() => (FailureKind::Panic, panic_message(error.into_panic().as_ref())),
         Err(error) => (FailureKind::Stuck, error.to_string()),
     };
-    Some(TaskFailure {
-        name: name.to_owned(),
-        kind,
-        message,
-    })
+    Some(TaskFailure { name: name.to_owned(), kind, message })
 }
 
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {

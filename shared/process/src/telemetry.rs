@@ -57,19 +57,10 @@ impl TelemetryError {
 pub fn init(format: LogFormat, default_filter: &str) -> Result<(), TelemetryError> {
     let from_env = std::env::var(FILTER_ENV).ok();
     let filter = choose_filter(from_env.as_deref(), default_filter)?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let installed = match format {
-        LogFormat::Pretty => builder
-            .with_ansi(std::io::stderr().is_terminal())
-            .compact()
-            .try_init(),
-        LogFormat::Json => builder
-            .with_ansi(false)
-            .json()
-            .flatten_event(true)
-            .try_init(),
+        LogFormat::Pretty => builder.with_ansi(std::io::stderr().is_terminal()).compact().try_init(),
+        LogFormat::Json => builder.with_ansi(false).json().flatten_event(true).try_init(),
     };
     if let Err(reason) = installed {
         tracing::debug!(%reason, "logging was set up before; kept as it was");
@@ -77,10 +68,7 @@ pub fn init(format: LogFormat, default_filter: &str) -> Result<(), TelemetryErro
     Ok(())
 }
 
-fn choose_filter(
-    from_env: Option<&str>,
-    default_filter: &str,
-) -> Result<EnvFilter, TelemetryError> {
+fn choose_filter(from_env: Option<&str>, default_filter: &str) -> Result<EnvFilter, TelemetryError> {
     let (origin, filter) = match from_env.map(str::trim).filter(|value| !value.is_empty()) {
         Some(value) => (FILTER_ENV, value),
         None => ("default", default_filter),

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use fanfold_process::embedded::{
-    ClusterConfig, EmbeddedConfig, EmbeddedServer, LocateOptions, MIN_VERSION, locate,
-};
+use fanfold_process::embedded::{ClusterConfig, EmbeddedConfig, EmbeddedServer, LocateOptions, MIN_VERSION, locate};
 
 /// Tests that need a port to be free once its listener is closed hold this alone: a child being
 /// forked by another test keeps a copy of the listener for a moment.
@@ -32,25 +30,19 @@ fn binary() -> PathBuf {
 fn answers(url: &str) {
     let address = url.strip_prefix("nats://").unwrap();
     let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let info = lines.next().unwrap().unwrap();
     assert!(info.starts_with("INFO {"), "{info}");
     assert!(info.contains("\"max_payload\":8388608"), "{info}");
     assert!(info.contains("\"jetstream\":true"), "{info}");
-    (&stream)
-        .write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n")
-        .unwrap();
+    (&stream).write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "PONG");
 }
 
 fn monitor(url: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -109,10 +101,7 @@ async fn a_second_server_on_the_same_folder_is_refused() {
     let error = EmbeddedServer::start(config.clone()).await.unwrap_err();
     assert_eq!(error.code(), "DATA_DIR_LOCKED");
     let text = error.to_string();
-    assert!(
-        text.contains(&format!("process {}", std::process::id())),
-        "{text}"
-    );
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
     assert!(text.contains(&first.pid().to_string()), "{text}");
     answers(&first.url());
     first.stop().await;
@@ -136,18 +125,11 @@ async fn a_crash_is_told_and_a_restart_keeps_ports_and_data() {
     let exit = exited.await;
     assert!(!exit.expected);
     assert_eq!((exit.pid, exit.signal), (before.2, Some(9)));
-    assert!(
-        exit.log_tail.contains("Server is ready"),
-        "{}",
-        exit.log_tail
-    );
+    assert!(exit.log_tail.contains("Server is ready"), "{}", exit.log_tail);
 
     for _ in 0..2 {
         server.restart().await.unwrap();
-        assert_eq!(
-            (server.url(), server.monitor_url()),
-            (before.0.clone(), before.1.clone())
-        );
+        assert_eq!((server.url(), server.monitor_url()), (before.0.clone(), before.1.clone()));
         assert_ne!(server.pid(), before.2);
         answers(&server.url());
         assert_eq!(std::fs::read_to_string(&marker).unwrap(), "kept");
@@ -181,10 +163,7 @@ async fn a_server_that_ends_at_once_shows_its_last_lines() {
     let error = result.await.unwrap_err();
     assert_eq!(error.code(), "NATS_SERVER_FAILED");
     let text = error.to_string();
-    assert!(
-        text.contains("exit code 1") && text.contains("max_payload"),
-        "{text}"
-    );
+    assert!(text.contains("exit code 1") && text.contains("max_payload"), "{text}");
 }
 
 #[tokio::test]
@@ -202,11 +181,7 @@ async fn unusable_folders_and_binaries_are_named() {
     let error = EmbeddedServer::start(config.clone()).await.unwrap_err();
     assert_eq!(error.code(), "NATS_SERVER_SPAWN");
     let error = EmbeddedServer::start(config).await.unwrap_err();
-    assert_eq!(
-        error.code(),
-        "NATS_SERVER_SPAWN",
-        "a failed start releases the lock"
-    );
+    assert_eq!(error.code(), "NATS_SERVER_SPAWN", "a failed start releases the lock");
 }
 
 #[tokio::test]
@@ -218,11 +193,7 @@ async fn three_members_make_a_cluster() {
         let mut config = EmbeddedConfig::new(binary(), dir.path().join(format!("n{index}")));
         config.server_name = Some(format!("n{index}"));
         config.sync_always = false;
-        config.cluster = Some(ClusterConfig {
-            name: "hq".to_owned(),
-            port: ports[index],
-            route_ports: ports.clone(),
-        });
+        config.cluster = Some(ClusterConfig { name: "hq".to_owned(), port: ports[index], route_ports: ports.clone() });
         EmbeddedServer::start(config)
     };
     // Together: a member is ready only once the members have elected a leader.

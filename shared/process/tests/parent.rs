@@ -3,12 +3,7 @@
 //! The process under test is this test binary itself, started again with [`ROLE_ENV`] set: then
 //! `the_process_under_test` plays that role instead of passing at once.
 #![cfg(target_os = "linux")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -32,11 +27,7 @@ fn binary() -> PathBuf {
 
 #[test]
 fn the_process_under_test() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     match std::env::var(ROLE_ENV).as_deref() {
         Ok("server") => runtime.block_on(run_server()),
         Ok("deaf") => runtime.block_on(ignore_the_shutdown()),
@@ -127,10 +118,7 @@ async fn the_server_dies_with_a_killed_parent_and_the_folder_is_free() {
     let server = EmbeddedServer::start(config).await.unwrap();
     let deadline = Instant::now() + GONE_WAIT;
     while runs(server_pid) {
-        assert!(
-            Instant::now() < deadline,
-            "nats-server {server_pid} outlived its parent"
-        );
+        assert!(Instant::now() < deadline, "nats-server {server_pid} outlived its parent");
         std::thread::yield_now();
     }
     assert!(server.is_running());

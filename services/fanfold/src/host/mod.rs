@@ -2,6 +2,7 @@
 
 pub mod server;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub struct ServicesConfig {
 }
 
 /// How long services may take to hand over what they have taken.
+const GRACE: Duration = Duration::from_secs(8);
+/// How long they may take to end at all.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Services running in this process.
@@ -85,35 +88,8 @@ impl Hosted {
         let recorded = Arc::new(Stats::default());
         let mut tasks = Tasks::new(shutdown.clone());
         for role in roles {
-            let (ledger, open, clock, end) = (Arc::clone(&ledger), open.clone(), clock.clone(), shutdown.clone());
-            match role {
-                Role::Api => tasks.spawn("api", fanfold_api::run(fanfold_api::Deps { ledger, open, clock }, end)),
-                Role::Recorder => {
-                    let (config, stats) = (config.recorder.clone(), Arc::clone(&recorded));
-                    tasks.spawn(
-                        "recorder",
-                        fanfold_recorder::run(fanfold_recorder::Deps { ledger, open, clock, config, stats }, end),
-                    );
-                }
-                Role::Dispatcher => {
-                    let config = config.dispatcher.clone();
-                    tasks.spawn(
-                        "dispatcher",
-                        fanfold_dispatcher::run(fanfold_dispatcher::Deps { ledger, open, clock, config }, end),
-                    );
-                }
-                Role::Projector => {
-                    let config = config.projector.clone();
-                    tasks.spawn("projector", fanfold_projector::run(fanfold_projector::Deps { ledger, open, config }, end));
-                }
-                Role::Convergence => {
-                    let config = config.convergence.clone();
-                    tasks.spawn(
-                        "convergence",
-                        fanfold_convergence::run(fanfold_convergence::Deps { ledger, open, clock, config }, end),
-                    );
-                }
-            }
+            let (name, service) = service(*role, &ledger, &open, &clock, &recorded, config, shutdown.clone());
+            tasks.spawn(name, within_grace(name, shutdown.clone(), service));
         }
         let followed = open.clone();
         tasks.spawn("open-plans", async move {
@@ -131,6 +107,58 @@ impl Hosted {
     /// A service that died by itself; its name and why.
     pub async fn join(self) -> Result<(), CliError> {
         self.tasks.join(DRAIN).await.map_err(|e| CliError::Internal(e.to_string()))
+    }
+}
+
+type Service = Pin<Box<dyn Future<Output = Result<(), LedgerError>> + Send>>;
+
+fn service(
+    role: Role,
+    ledger: &Arc<dyn Ledger>,
+    open: &OpenPlans,
+    clock: &Clock,
+    stats: &Arc<Stats>,
+    config: &ServicesConfig,
+    end: Shutdown,
+) -> (&'static str, Service) {
+    let (ledger, open, clock, stats) = (Arc::clone(ledger), open.clone(), clock.clone(), Arc::clone(stats));
+    match role {
+        Role::Api => ("api", Box::pin(fanfold_api::run(fanfold_api::Deps { ledger, open, clock }, end))),
+        Role::Recorder => {
+            let config = config.recorder.clone();
+            ("recorder", Box::pin(fanfold_recorder::run(fanfold_recorder::Deps { ledger, open, clock, config, stats }, end)))
+        }
+        Role::Dispatcher => {
+            let config = config.dispatcher.clone();
+            ("dispatcher", Box::pin(fanfold_dispatcher::run(fanfold_dispatcher::Deps { ledger, open, clock, config }, end)))
+        }
+        Role::Projector => {
+            let config = config.projector.clone();
+            ("projector", Box::pin(fanfold_projector::run(fanfold_projector::Deps { ledger, open, config }, end)))
+        }
+        Role::Convergence => {
+            let config = config.convergence.clone();
+            ("convergence", Box::pin(fanfold_convergence::run(fanfold_convergence::Deps { ledger, open, clock, config }, end)))
+        }
+    }
+}
+
+/// A service that can't hand over in time (its server is away) lets go of what it holds: the log or its sender still has it.
+async fn within_grace(
+    name: &'static str,
+    shutdown: Shutdown,
+    service: impl Future<Output = Result<(), LedgerError>>,
+) -> Result<(), LedgerError> {
+    let given_up = async {
+        shutdown.wait().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        ended = service => ended,
+        () = given_up => {
+            tracing::warn!(service = name, "not everything in hand could be written before the end; its senders still have it");
+            Ok(())
+        }
     }
 }
 

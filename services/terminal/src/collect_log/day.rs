@@ -23,20 +23,11 @@ pub(super) struct Day {
 impl Day {
     /// The day `date` in `zone`; `now` decides which year a stamp without one is in.
     pub(super) fn new(date: Date, zone: &TimeZone, now: Timestamp) -> Result<Self, CollectError> {
-        let start_of = |date: Date| {
-            date.to_zoned_datetime(zone.clone())
-                .map(|moment| moment.timestamp())
-        };
+        let start_of = |date: Date| date.to_zoned_datetime(zone.clone()).map(|moment| moment.timestamp());
         let edges = start_of(date).and_then(|start| Ok((start, start_of(date.tomorrow()?)?)));
         // Only the calendar's last day fails here, and no store has logs of it.
         let (start, end) = edges.map_err(|_| bad_date(&date.to_string()))?;
-        Ok(Self {
-            date,
-            start,
-            end,
-            zone: zone.clone(),
-            today: zone.to_datetime(now).date(),
-        })
+        Ok(Self { date, start, end, zone: zone.clone(), today: zone.to_datetime(now).date() })
     }
 
     pub(super) fn date(&self) -> Date {
@@ -91,10 +82,7 @@ impl Day {
             }
         }
         let show = |at: Timestamp| at.display_with_offset(self.zone.to_offset(at)).to_string();
-        (
-            all.map(|(first, _)| show(first)),
-            all.map(|(_, last)| show(last)),
-        )
+        (all.map(|(first, _)| show(first)), all.map(|(_, last)| show(last)))
     }
 }
 

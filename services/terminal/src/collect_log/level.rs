@@ -49,10 +49,7 @@ fn word_level(word: &[u8], before: &[u8], next: Option<u8>) -> Option<Level> {
     if !(4..=11).contains(&word.len()) {
         return None;
     }
-    let bracketed = matches!(
-        (before.last(), next),
-        (Some(b'['), Some(b']')) | (Some(b'<'), Some(b'>'))
-    );
+    let bracketed = matches!((before.last(), next), (Some(b'['), Some(b']')) | (Some(b'<'), Some(b'>')));
     if bracketed || before.ends_with(b"level=") || before.ends_with(b"level=\"") {
         return upper_level(&word.to_ascii_uppercase());
     }

@@ -55,10 +55,7 @@ impl CollectLogInput {
     /// An input for `date` (`YYYY-MM-DD` or `yesterday`) with the default bound on bytes.
     #[must_use]
     pub fn for_date(date: impl Into<String>) -> Self {
-        Self {
-            date: date.into(),
-            max_bytes: MAX_BYTES_DEFAULT,
-        }
+        Self { date: date.into(), max_bytes: MAX_BYTES_DEFAULT }
     }
 }
 
@@ -133,10 +130,7 @@ pub struct Unreadable {
 
 impl Unreadable {
     fn new(name: impl Into<String>, reason: impl ToString) -> Self {
-        Self {
-            name: name.into(),
-            reason: reason.to_string(),
-        }
+        Self { name: name.into(), reason: reason.to_string() }
     }
 }
 
@@ -208,18 +202,10 @@ pub fn collect_log(
 ) -> Result<CollectLogOutput, CollectError> {
     let day = Day::new(wanted_date(input, zone, now)?, zone, now)?;
     let folder = root.join("logs");
-    let no_logs = |problem: String| CollectError::NoLogs {
-        path: folder.clone(),
-        problem,
-    };
-    let root_real = root
-        .canonicalize()
-        .map_err(|error| no_logs(error.to_string()))?;
-    let logs =
-        source::Folder::open(&root_real, "logs").map_err(|error| no_logs(error.to_string()))?;
-    let mut names = logs
-        .names(names::is_log)
-        .map_err(|error| no_logs(error.to_string()))?;
+    let no_logs = |problem: String| CollectError::NoLogs { path: folder.clone(), problem };
+    let root_real = root.canonicalize().map_err(|error| no_logs(error.to_string()))?;
+    let logs = source::Folder::open(&root_real, "logs").map_err(|error| no_logs(error.to_string()))?;
+    let mut names = logs.names(names::is_log).map_err(|error| no_logs(error.to_string()))?;
     names.sort_by_cached_key(|name| (names::reading_rank(name, day.date()), name.clone()));
 
     let mut totals = Totals::default();
@@ -227,9 +213,7 @@ pub fn collect_log(
         let more = names.len() - LOG_FILES_MAX;
         totals.unreadable.push(Unreadable::new(
             "*",
-            format!(
-                "{more} more log files were not read: {LOG_FILES_MAX} is the most in one folder"
-            ),
+            format!("{more} more log files were not read: {LOG_FILES_MAX} is the most in one folder"),
         ));
         names.truncate(LOG_FILES_MAX);
     }
@@ -239,9 +223,7 @@ pub fn collect_log(
         match scan::scan_file(&logs, name, &day, &mut budget, cancelled) {
             Ok(scanned) => totals.add(&name_shown, scanned),
             Err(ScanError::Cancelled) => return Err(CollectError::Cancelled),
-            Err(ScanError::Unreadable(reason)) => {
-                totals.unreadable.push(Unreadable::new(name_shown, reason))
-            }
+            Err(ScanError::Unreadable(reason)) => totals.unreadable.push(Unreadable::new(name_shown, reason)),
         }
     }
     if totals.files.is_empty() {
@@ -252,11 +234,7 @@ pub fn collect_log(
 }
 
 /// The day the input means.
-fn wanted_date(
-    input: &CollectLogInput,
-    zone: &TimeZone,
-    now: Timestamp,
-) -> Result<Date, CollectError> {
+fn wanted_date(input: &CollectLogInput, zone: &TimeZone, now: Timestamp) -> Result<Date, CollectError> {
     if input.max_bytes == 0 || input.max_bytes > MAX_BYTES_LIMIT {
         return Err(CollectError::BadInput {
             field: "maxBytes",
@@ -264,11 +242,8 @@ fn wanted_date(
             problem: format!("use 1 to {MAX_BYTES_LIMIT}"),
         });
     }
-    let wanted = if input.date == "yesterday" {
-        zone.to_datetime(now).date().yesterday().ok()
-    } else {
-        stamp::parse_date(&input.date)
-    };
+    let wanted =
+        if input.date == "yesterday" { zone.to_datetime(now).date().yesterday().ok() } else { stamp::parse_date(&input.date) };
     wanted.ok_or_else(|| bad_date(&input.date))
 }
 
@@ -298,12 +273,7 @@ impl Totals {
         }
         self.levels.add(scanned.levels);
         self.span.merge(scanned.span);
-        self.files.push(LogFile {
-            name: name.to_owned(),
-            bytes: scanned.bytes,
-            lines: scanned.lines,
-            sha256: scanned.sha256,
-        });
+        self.files.push(LogFile { name: name.to_owned(), bytes: scanned.bytes, lines: scanned.lines, sha256: scanned.sha256 });
     }
 
     fn no_such_date(self, date: Date) -> CollectError {
@@ -312,9 +282,7 @@ impl Totals {
             date,
             files: self.files_without_lines,
             unreadable: self.unreadable.len(),
-            first: first
-                .map(|entry| format!(" (first: {}: {})", entry.name, entry.reason))
-                .unwrap_or_default(),
+            first: first.map(|entry| format!(" (first: {}: {})", entry.name, entry.reason)).unwrap_or_default(),
         }
     }
 

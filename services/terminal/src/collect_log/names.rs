@@ -35,17 +35,9 @@ pub(super) fn reading_rank(name: &OsStr, date: Date) -> u8 {
     if !is_gzip(name) {
         return 0;
     }
-    let digits: String = name
-        .to_string_lossy()
-        .chars()
-        .filter(|c| !matches!(c, '-' | '_' | '.'))
-        .collect();
+    let digits: String = name.to_string_lossy().chars().filter(|c| !matches!(c, '-' | '_' | '.')).collect();
     let named_for = |date: Date| digits.contains(&date.strftime("%Y%m%d").to_string());
-    if named_for(date) || date.tomorrow().is_ok_and(named_for) {
-        1
-    } else {
-        2
-    }
+    if named_for(date) || date.tomorrow().is_ok_and(named_for) { 1 } else { 2 }
 }
 
 #[cfg(test)]
@@ -96,14 +88,8 @@ mod tests {
     #[test]
     fn plain_files_first_then_archives_of_the_day() {
         let day = date(2026, 12, 31);
-        let ranks = [
-            "a.log.9",
-            "a.log-20261231.gz",
-            "a-2027-01-01.log.gz",
-            "a.log-20261230.gz",
-            "a.log.2.gz",
-        ]
-        .map(|name| reading_rank(OsStr::new(name), day));
+        let ranks = ["a.log.9", "a.log-20261231.gz", "a-2027-01-01.log.gz", "a.log-20261230.gz", "a.log.2.gz"]
+            .map(|name| reading_rank(OsStr::new(name), day));
         assert_eq!(ranks, [0, 1, 1, 2, 2]);
     }
 }

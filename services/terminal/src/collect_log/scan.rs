@@ -21,10 +21,7 @@ pub(super) struct Budget {
 
 impl Budget {
     pub(super) fn new(max_bytes: u64) -> Self {
-        Self {
-            max_bytes,
-            left_bytes: max_bytes,
-        }
+        Self { max_bytes, left_bytes: max_bytes }
     }
 
     fn check(&self, needed_bytes: u64) -> Result<(), ScanError> {

@@ -36,10 +36,7 @@ impl Folder {
         if !path.starts_with(root) {
             return Err(SourceError::LeavesRoot);
         }
-        Ok(Self {
-            root: root.to_owned(),
-            path,
-        })
+        Ok(Self { root: root.to_owned(), path })
     }
 
     /// Names of the entries that `wanted` accepts, in name order.
@@ -79,10 +76,7 @@ impl Folder {
     ///
     /// What is appended after opening is not read, so a busy log has an end too. The second value is
     /// the number of bytes that will be read, where that is known beforehand.
-    pub(super) fn open_log(
-        &self,
-        name: &OsStr,
-    ) -> Result<(Box<dyn BufRead>, Option<u64>), SourceError> {
+    pub(super) fn open_log(&self, name: &OsStr) -> Result<(Box<dyn BufRead>, Option<u64>), SourceError> {
         let (file, len_bytes) = self.open_file(name)?;
         let as_of_now = BufReader::with_capacity(CHUNK_BYTES, file.take(len_bytes));
         if names::is_gzip(name) {

@@ -27,9 +27,7 @@ pub(super) enum Stamp {
     Syslog { month: i8, day: i8, time: Time },
 }
 
-const MONTHS: [&[u8; 3]; 12] = [
-    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
-];
+const MONTHS: [&[u8; 3]; 12] = [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 /// The stamp at the beginning of a line and the number of bytes up to its end.
 pub(super) fn parse_stamp(line: &[u8]) -> Option<(Stamp, usize)> {
@@ -45,10 +43,7 @@ pub(super) fn parse_stamp(line: &[u8]) -> Option<(Stamp, usize)> {
 
 /// A day written exactly as `YYYY-MM-DD`, if the calendar has it.
 pub(super) fn parse_date(text: &str) -> Option<Date> {
-    let mut cursor = Cursor {
-        bytes: text.as_bytes(),
-        at: 0,
-    };
+    let mut cursor = Cursor { bytes: text.as_bytes(), at: 0 };
     let date = iso_date(&mut cursor)?;
     cursor.peek().is_none().then_some(date)
 }
@@ -105,11 +100,7 @@ fn syslog(cursor: &mut Cursor<'_>) -> Option<Stamp> {
     let fraction_ns = fraction_ns(cursor);
     // 2024 is a leap year, so every day that some year has passes.
     Date::new(2024, month, day).ok()?;
-    Some(Stamp::Syslog {
-        month,
-        day,
-        time: clock(hour, minute, second, fraction_ns)?,
-    })
+    Some(Stamp::Syslog { month, day, time: clock(hour, minute, second, fraction_ns)? })
 }
 
 fn hour_minute(cursor: &mut Cursor<'_>) -> Option<(i8, i8)> {
@@ -120,20 +111,12 @@ fn hour_minute(cursor: &mut Cursor<'_>) -> Option<(i8, i8)> {
 
 /// A leap second is taken as the second before it, as clocks that can't show it do.
 fn clock(hour: i8, minute: i8, second: i8, fraction_ns: i32) -> Option<Time> {
-    Time::new(
-        hour,
-        minute,
-        if second == 60 { 59 } else { second },
-        fraction_ns,
-    )
-    .ok()
+    Time::new(hour, minute, if second == 60 { 59 } else { second }, fraction_ns).ok()
 }
 
 /// The digits after `.` or `,`; without a digit there the mark is not part of the stamp.
 fn fraction_ns(cursor: &mut Cursor<'_>) -> i32 {
-    if !matches!(cursor.peek(), Some(b'.' | b','))
-        || !cursor.peek_at(1).is_some_and(|byte| byte.is_ascii_digit())
-    {
+    if !matches!(cursor.peek(), Some(b'.' | b',')) || !cursor.peek_at(1).is_some_and(|byte| byte.is_ascii_digit()) {
         return 0;
     }
     cursor.at += 1;
@@ -157,9 +140,7 @@ fn offset(cursor: &mut Cursor<'_>) -> Option<Option<Offset>> {
         return Some(Some(Offset::UTC));
     }
     let parsed = numeric_offset(cursor);
-    let goes_on = cursor
-        .peek()
-        .is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let goes_on = cursor.peek().is_some_and(|byte| byte.is_ascii_alphanumeric());
     // `10:00:01 -12 items` is a message, so a bare hour needs to touch the time.
     let usable = parsed.filter(|parsed| !(goes_on || spaced && parsed.hours_only));
     let Some(parsed) = usable else {
@@ -170,9 +151,7 @@ fn offset(cursor: &mut Cursor<'_>) -> Option<Option<Offset>> {
         return None;
     }
     let seconds = (i32::from(parsed.hours) * 60 + i32::from(parsed.minutes)) * 60;
-    Offset::from_seconds(if parsed.west { -seconds } else { seconds })
-        .ok()
-        .map(Some)
+    Offset::from_seconds(if parsed.west { -seconds } else { seconds }).ok().map(Some)
 }
 
 struct NumericOffset {
@@ -194,19 +173,9 @@ fn numeric_offset(cursor: &mut Cursor<'_>) -> Option<NumericOffset> {
         cursor.at += 1;
     }
     match cursor.two_digits() {
-        Some(minutes) => Some(NumericOffset {
-            west,
-            hours,
-            minutes,
-            hours_only: false,
-        }),
+        Some(minutes) => Some(NumericOffset { west, hours, minutes, hours_only: false }),
         None if colon => None,
-        None => Some(NumericOffset {
-            west,
-            hours,
-            minutes: 0,
-            hours_only: true,
-        }),
+        None => Some(NumericOffset { west, hours, minutes: 0, hours_only: true }),
     }
 }
 
@@ -243,8 +212,7 @@ impl Cursor<'_> {
 
     fn eat_word(&mut self, word: &[u8]) -> bool {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let found =
-            rest.starts_with(word) && !rest.get(word.len()).is_some_and(u8::is_ascii_alphanumeric);
+        let found = rest.starts_with(word) && !rest.get(word.len()).is_some_and(u8::is_ascii_alphanumeric);
         self.at += if found { word.len() } else { 0 };
         found
     }
@@ -274,12 +242,7 @@ impl Cursor<'_> {
             self.at = 3;
         }
         if self.peek() == Some(b'<') {
-            let digits = (1..=3)
-                .take_while(|ahead| {
-                    self.peek_at(*ahead)
-                        .is_some_and(|byte| byte.is_ascii_digit())
-                })
-                .count();
+            let digits = (1..=3).take_while(|ahead| self.peek_at(*ahead).is_some_and(|byte| byte.is_ascii_digit())).count();
             if digits > 0 && self.peek_at(digits + 1) == Some(b'>') {
                 self.at += digits + 2;
                 // The newer syslog form has its version, always 1 so far, between priority and stamp.

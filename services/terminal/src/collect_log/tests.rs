@@ -30,24 +30,14 @@ fn store(files: &[(&str, &[u8])]) -> TempDir {
     fs::create_dir(dir.path().join("logs")).unwrap();
     fs::create_dir(dir.path().join("config")).unwrap();
     for (name, bytes) in files {
-        let folder = if name.contains('/') {
-            dir.path().to_owned()
-        } else {
-            dir.path().join("logs")
-        };
+        let folder = if name.contains('/') { dir.path().to_owned() } else { dir.path().join("logs") };
         fs::write(folder.join(name), bytes).unwrap();
     }
     dir
 }
 
 fn collect(root: &Path, input: &CollectLogInput) -> Result<CollectLogOutput, CollectError> {
-    collect_log(
-        root,
-        input,
-        &zone("Asia/Shanghai"),
-        NOW.parse().unwrap(),
-        &|| false,
-    )
+    collect_log(root, input, &zone("Asia/Shanghai"), NOW.parse().unwrap(), &|| false)
 }
 
 fn collect_day(root: &Path, date: &str) -> Result<CollectLogOutput, CollectError> {

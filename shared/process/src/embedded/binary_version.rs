@@ -15,12 +15,7 @@ pub struct ServerVersion {
 impl ServerVersion {
     /// A released version.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
-        Self {
-            major,
-            minor,
-            patch,
-            pre_release: None,
-        }
+        Self { major, minor, patch, pre_release: None }
     }
 
     /// Reads the answer to `nats-server --version`: `nats-server: v2.15.1`. `None` for anything
@@ -43,12 +38,7 @@ impl ServerVersion {
         if parts.next().is_some() {
             return None;
         }
-        Some(Self {
-            major,
-            minor,
-            patch,
-            pre_release,
-        })
+        Some(Self { major, minor, patch, pre_release })
     }
 
     /// Whether this is `min` or newer. A pre-release of `min` itself is not.
@@ -82,10 +72,7 @@ mod tests {
             ("nats-server: v2.12.0", Some("2.12.0")),
             ("nats-server: 2.9.25\n", Some("2.9.25")),
             ("nats-server: v2.12.0-RC.1\n", Some("2.12.0-RC.1")),
-            (
-                "nats-server: v2.14.0-preview.2 extra",
-                Some("2.14.0-preview.2"),
-            ),
+            ("nats-server: v2.14.0-preview.2 extra", Some("2.14.0-preview.2")),
             ("nats-server: v2.15\n", None),
             ("nats-server: v2.15.1.4\n", None),
             ("nats-server: v2.15.1-\n", None),

@@ -21,25 +21,15 @@ pub(super) struct Output {
 pub(super) fn run(command: &mut Command, limit: Duration) -> io::Result<Output> {
     // Files, not pipes: a program that says much cannot block on a pipe nobody reads.
     let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(stdout.try_clone()?))
-        .stderr(Stdio::from(stderr.try_clone()?));
+    command.stdin(Stdio::null()).stdout(Stdio::from(stdout.try_clone()?)).stderr(Stdio::from(stderr.try_clone()?));
     let mut child = spawn_unbusy(command)?;
     let status = wait_until(&mut child, Instant::now() + limit)?;
     match status {
-        Some(status) => Ok(Output {
-            status,
-            stdout: contents(stdout)?,
-            stderr: contents(stderr)?,
-        }),
+        Some(status) => Ok(Output { status, stdout: contents(stdout)?, stderr: contents(stderr)? }),
         None => {
             child.kill()?;
             child.wait()?;
-            Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("no answer within {} s", limit.as_secs()),
-            ))
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs())))
         }
     }
 }
@@ -51,9 +41,7 @@ fn spawn_unbusy(command: &mut Command) -> io::Result<Child> {
     let mut tries = 1;
     loop {
         match command.spawn() {
-            Err(error)
-                if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES_MAX =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES_MAX => {
                 tries += 1;
                 std::thread::sleep(POLL_INTERVAL);
             }
@@ -93,10 +81,7 @@ mod tests {
         command.args(["-c", "echo out; echo err >&2; exit 3"]);
         let output = run(&mut command, Duration::from_secs(30)).unwrap();
         assert_eq!(output.status.code(), Some(3));
-        assert_eq!(
-            (output.stdout.as_str(), output.stderr.as_str()),
-            ("out\n", "err\n")
-        );
+        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
     }
 
     #[test]

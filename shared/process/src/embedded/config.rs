@@ -60,11 +60,7 @@ impl EmbeddedConfig {
     }
 
     /// The configuration file's text. `ports` are those of an earlier start to be kept.
-    pub(super) fn render(
-        &self,
-        layout: &Layout,
-        ports: Option<Ports>,
-    ) -> Result<String, EmbeddedError> {
+    pub(super) fn render(&self, layout: &Layout, ports: Option<Ports>) -> Result<String, EmbeddedError> {
         let port = ports.map(|ports| ports.client).or(self.port);
         let monitor_port = ports.map(|ports| ports.monitor);
         let sync_interval = if self.sync_always { "always" } else { "2m" };
@@ -102,11 +98,7 @@ impl EmbeddedConfig {
         if self.server_tags.is_empty() {
             return Ok(String::new());
         }
-        let tags: Result<Vec<String>, EmbeddedError> = self
-            .server_tags
-            .iter()
-            .map(|tag| word("server_tags", tag))
-            .collect();
+        let tags: Result<Vec<String>, EmbeddedError> = self.server_tags.iter().map(|tag| word("server_tags", tag)).collect();
         Ok(format!("server_tags: [{}]", tags?.join(", ")))
     }
 
@@ -115,11 +107,7 @@ impl EmbeddedConfig {
             return Ok(String::new());
         };
         let name = word("cluster.name", &cluster.name)?;
-        let routes: Vec<String> = cluster
-            .route_ports
-            .iter()
-            .map(|port| format!("\"nats://127.0.0.1:{port}\""))
-            .collect();
+        let routes: Vec<String> = cluster.route_ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         Ok(format!(
             "cluster {{\n  name: {name}\n  host: 127.0.0.1\n  port: {}\n  routes: [{}]\n}}",
             cluster.port,
@@ -201,14 +189,8 @@ fn word(field: &'static str, value: &str) -> Result<String, EmbeddedError> {
 }
 
 fn quoted_path(path: &Path) -> Result<String, EmbeddedError> {
-    let refused = |reason| EmbeddedError::Config {
-        field: "data_dir",
-        value: path.display().to_string(),
-        reason,
-    };
-    let text = path
-        .to_str()
-        .ok_or_else(|| refused("a path that is not UTF-8 cannot be configured"))?;
+    let refused = |reason| EmbeddedError::Config { field: "data_dir", value: path.display().to_string(), reason };
+    let text = path.to_str().ok_or_else(|| refused("a path that is not UTF-8 cannot be configured"))?;
     if text.chars().any(char::is_control) {
         return Err(refused("control characters cannot be configured"));
     }

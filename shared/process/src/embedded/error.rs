@@ -72,9 +72,7 @@ pub enum EmbeddedError {
         needed_bytes: u64,
     },
     /// The port asked for is taken.
-    #[error(
-        "NATS_PORT_IN_USE: 127.0.0.1:{port} is taken; choose another port or leave it out for a free one"
-    )]
+    #[error("NATS_PORT_IN_USE: 127.0.0.1:{port} is taken; choose another port or leave it out for a free one")]
     PortInUse {
         /// The port asked for.
         port: u16,
@@ -98,9 +96,7 @@ pub enum EmbeddedError {
         reason: String,
     },
     /// The server ended before it was ready.
-    #[error(
-        "NATS_SERVER_FAILED: nats-server ended before it was ready ({status}); its last lines:\n{log_tail}"
-    )]
+    #[error("NATS_SERVER_FAILED: nats-server ended before it was ready ({status}); its last lines:\n{log_tail}")]
     Failed {
         /// Its exit code or signal.
         status: String,
@@ -140,10 +136,7 @@ impl EmbeddedError {
     }
 
     pub(super) fn data_dir(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
-        Self::DataDir {
-            path: path.into(),
-            reason: reason.to_string(),
-        }
+        Self::DataDir { path: path.into(), reason: reason.to_string() }
     }
 }
 

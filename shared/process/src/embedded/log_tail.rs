@@ -12,10 +12,7 @@ const TAIL_LINES_MAX: usize = 20;
 pub(super) fn read(path: &Path, from_bytes: u64) -> Vec<String> {
     let bytes = read_tail(path, from_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let skip = lines.len().saturating_sub(TAIL_LINES_MAX);
     lines.into_iter().skip(skip).map(str::to_owned).collect()
 }
@@ -24,9 +21,7 @@ fn read_tail(path: &Path, from_bytes: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     let from = if from_bytes > size { 0 } else { from_bytes };
-    file.seek(SeekFrom::Start(
-        from.max(size.saturating_sub(TAIL_BYTES_MAX)),
-    ))?;
+    file.seek(SeekFrom::Start(from.max(size.saturating_sub(TAIL_BYTES_MAX))))?;
     let mut bytes = Vec::new();
     file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)

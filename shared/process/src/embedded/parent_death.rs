@@ -17,17 +17,11 @@ pub(super) fn die_with_parent(command: &mut Command) {
 
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-    let parent = i32::try_from(std::process::id())
-        .ok()
-        .and_then(Pid::from_raw);
+    let parent = i32::try_from(std::process::id()).ok().and_then(Pid::from_raw);
     let arm = move || -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before the line above; then nobody would send the signal.
-        if getppid() == parent {
-            Ok(())
-        } else {
-            Err(io::Error::from(rustix::io::Errno::SRCH))
-        }
+        if getppid() == parent { Ok(()) } else { Err(io::Error::from(rustix::io::Errno::SRCH)) }
     };
     // SAFETY: the closure runs in the forked child before exec. It only makes the two system calls
     // prctl and getppid, which are async-signal-safe; it takes no lock, allocates nothing (both

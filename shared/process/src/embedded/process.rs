@@ -66,10 +66,7 @@ pub(super) struct ServerProcess {
 impl ServerProcess {
     /// Starts the command in a process group of its own, so that a terminal's Ctrl-C reaches only
     /// us and the server ends after the services that use it. `log_tail` is asked when it ends.
-    pub(super) async fn spawn(
-        mut command: Command,
-        log_tail: impl FnOnce() -> String + Send + 'static,
-    ) -> io::Result<Self> {
+    pub(super) async fn spawn(mut command: Command, log_tail: impl FnOnce() -> String + Send + 'static) -> io::Result<Self> {
         command.process_group(0);
         die_with_parent(&mut command);
         let shared = Arc::new(Shared::default());
@@ -79,9 +76,7 @@ impl ServerProcess {
         thread::Builder::new()
             .name("nats-server-wait".to_owned())
             .spawn(move || watch_child(command, &waiter, started_set, &exit_set, log_tail))?;
-        let pid = started
-            .await
-            .map_err(|_| io::Error::other("the waiting thread ended early"))??;
+        let pid = started.await.map_err(|_| io::Error::other("the waiting thread ended early"))??;
         Ok(Self { pid, shared, exit })
     }
 
@@ -134,10 +129,7 @@ impl Drop for ServerProcess {
         self.expect_end();
         self.kill();
         let reaped = self.shared.reaped();
-        let waited = self
-            .shared
-            .reaped_changed
-            .wait_timeout_while(reaped, REAP_WAIT, |reaped| !*reaped);
+        let waited = self.shared.reaped_changed.wait_timeout_while(reaped, REAP_WAIT, |reaped| !*reaped);
         if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
             tracing::error!(pid = self.pid, "nats-server is still there after SIGKILL");
         }
@@ -190,10 +182,7 @@ fn wait_without_reaping(child: &Child) {
         return;
     };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    while matches!(
-        waitid(WaitId::Pid(pid), options),
-        Err(rustix::io::Errno::INTR)
-    ) {}
+    while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
 }
 
 fn report(pid: u32, status: Option<ExitStatus>, expected: bool) -> ServerExit {

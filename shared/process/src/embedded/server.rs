@@ -80,8 +80,8 @@ impl EmbeddedServer {
         binary: impl Into<PathBuf>,
         adjust: impl FnOnce(&mut EmbeddedConfig),
     ) -> Result<Self, EmbeddedError> {
-        let temporary = TempDir::with_prefix("fanfold-nats-")
-            .map_err(|error| EmbeddedError::data_dir(std::env::temp_dir(), error))?;
+        let temporary =
+            TempDir::with_prefix("fanfold-nats-").map_err(|error| EmbeddedError::data_dir(std::env::temp_dir(), error))?;
         let mut config = EmbeddedConfig::new(binary, temporary.path());
         adjust(&mut config);
         config.data_dir = temporary.path().to_owned();
@@ -188,32 +188,23 @@ async fn end(process: &ServerProcess) -> ServerExit {
     if let Ok(exit) = tokio::time::timeout(STOP_WAIT, process.exited()).await {
         return exit;
     }
-    tracing::warn!(
-        pid = process.pid(),
-        "nats-server ignored SIGTERM; killing it"
-    );
+    tracing::warn!(pid = process.pid(), "nats-server ignored SIGTERM; killing it");
     process.kill();
     process.exited().await
 }
 
 fn prepare_data_dir(data_dir: &Path) -> Result<PathBuf, EmbeddedError> {
-    let absolute =
-        std::path::absolute(data_dir).map_err(|error| EmbeddedError::data_dir(data_dir, error))?;
+    let absolute = std::path::absolute(data_dir).map_err(|error| EmbeddedError::data_dir(data_dir, error))?;
     let run_dir = Layout::of(&absolute).run_dir;
     fs::create_dir_all(&run_dir).map_err(|error| EmbeddedError::data_dir(&run_dir, error))?;
     Ok(absolute)
 }
 
 fn check_room(data_dir: &Path) -> Result<(), EmbeddedError> {
-    let stat =
-        rustix::fs::statvfs(data_dir).map_err(|error| EmbeddedError::data_dir(data_dir, error))?;
+    let stat = rustix::fs::statvfs(data_dir).map_err(|error| EmbeddedError::data_dir(data_dir, error))?;
     let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
     if free_bytes < FREE_BYTES_MIN {
-        return Err(EmbeddedError::Full {
-            data_dir: data_dir.to_owned(),
-            free_bytes,
-            needed_bytes: FREE_BYTES_MIN,
-        });
+        return Err(EmbeddedError::Full { data_dir: data_dir.to_owned(), free_bytes, needed_bytes: FREE_BYTES_MIN });
     }
     Ok(())
 }
@@ -221,9 +212,7 @@ fn check_room(data_dir: &Path) -> Result<(), EmbeddedError> {
 /// Asks before the server would fail with a log line nobody can match on.
 fn check_port(port: u16) -> Result<(), EmbeddedError> {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            Err(EmbeddedError::PortInUse { port })
-        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(EmbeddedError::PortInUse { port }),
         Err(error) => {
             // The server will say it too, if it minds.
             tracing::debug!(port, %error, "could not try the port");
@@ -242,38 +231,23 @@ async fn launch(
     keep: Option<Ports>,
 ) -> Result<(ServerProcess, Ports), EmbeddedError> {
     let text = config.render(layout, keep)?;
-    fs::write(&layout.config_file, text)
-        .map_err(|error| EmbeddedError::data_dir(&layout.config_file, error))?;
+    fs::write(&layout.config_file, text).map_err(|error| EmbeddedError::data_dir(&layout.config_file, error))?;
     remove_stale_ports_files(&layout.run_dir);
     let log = LogStart::now(layout);
     let command = server_command(config, layout, lock)?;
     let tail = log.clone();
     let process = ServerProcess::spawn(command, move || tail.tail())
         .await
-        .map_err(|error| EmbeddedError::Spawn {
-            binary: config.binary.clone(),
-            reason: error.to_string(),
-        })?;
+        .map_err(|error| EmbeddedError::Spawn { binary: config.binary.clone(), reason: error.to_string() })?;
     lock.record_server(Some(process.pid()))?;
     let ports = wait_until_ready(&process, layout, &log).await?;
-    tracing::debug!(
-        pid = process.pid(),
-        port = ports.client,
-        "nats-server is ready"
-    );
+    tracing::debug!(pid = process.pid(), port = ports.client, "nats-server is ready");
     Ok((process, ports))
 }
 
-fn server_command(
-    config: &EmbeddedConfig,
-    layout: &Layout,
-    lock: &DataLock,
-) -> Result<Command, EmbeddedError> {
-    let stderr = File::create(&layout.stderr_file)
-        .map_err(|error| EmbeddedError::data_dir(&layout.stderr_file, error))?;
-    let stdin = lock
-        .share()
-        .map_err(|error| EmbeddedError::data_dir(&layout.lock_file, error))?;
+fn server_command(config: &EmbeddedConfig, layout: &Layout, lock: &DataLock) -> Result<Command, EmbeddedError> {
+    let stderr = File::create(&layout.stderr_file).map_err(|error| EmbeddedError::data_dir(&layout.stderr_file, error))?;
+    let stdin = lock.share().map_err(|error| EmbeddedError::data_dir(&layout.lock_file, error))?;
     let mut command = Command::new(&config.binary);
     command
         .arg("--config")
@@ -291,9 +265,7 @@ fn remove_stale_ports_files(run_dir: &Path) {
         return;
     };
     for path in entries.flatten().map(|entry| entry.path()) {
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "ports")
+        if path.extension().is_some_and(|extension| extension == "ports")
             && let Err(error) = fs::remove_file(&path)
         {
             tracing::warn!(path = %path.display(), %error, "could not remove an old ports file");
@@ -301,22 +273,13 @@ fn remove_stale_ports_files(run_dir: &Path) {
     }
 }
 
-async fn wait_until_ready(
-    process: &ServerProcess,
-    layout: &Layout,
-    log: &LogStart,
-) -> Result<Ports, EmbeddedError> {
-    let ports_file = layout
-        .run_dir
-        .join(format!("nats-server_{}.ports", process.pid()));
+async fn wait_until_ready(process: &ServerProcess, layout: &Layout, log: &LogStart) -> Result<Ports, EmbeddedError> {
+    let ports_file = layout.run_dir.join(format!("nats-server_{}.ports", process.pid()));
     let started = Instant::now();
     let mut last_health = "none, no ports file yet".to_owned();
     while started.elapsed() < READY_WAIT {
         if let Some(exit) = process.exit() {
-            return Err(EmbeddedError::Failed {
-                status: exit.to_string(),
-                log_tail: log.tail(),
-            });
+            return Err(EmbeddedError::Failed { status: exit.to_string(), log_tail: log.tail() });
         }
         if let Some(ports) = health::read_ports(&ports_file) {
             match health::status(ports.monitor).await {

