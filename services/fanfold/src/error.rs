@@ -163,17 +163,22 @@ impl CliError {
             CliError::Api(error) => hints_of_api(&error.code),
             CliError::NotFound { code: "UNKNOWN_PLAN", .. } => vec!["`fanfold plan ls` lists plans"],
             CliError::No { code: "VERIFY_FAILED", .. } => {
-                vec![
-                    "the log is the truth: stop the projector, delete the bucket fanfold-state and start it again to rebuild the records",
-                ]
+                vec!["the log is the truth; docs/operations.md, \"The state bucket\", says how its records are written anew"]
             }
             _ => Vec::new(),
         }
     }
 
+    /// What was wrong, without the code in front of it that some errors carry in their text.
+    pub fn message(&self) -> String {
+        let text = self.to_string();
+        let own = text.strip_prefix(self.code()).and_then(|rest| rest.strip_prefix(": "));
+        own.map(str::to_owned).unwrap_or(text)
+    }
+
     /// The error as JSON: `{"error":{"code","message","problems"}}`.
     pub fn to_json(&self) -> Value {
-        json!({"error": {"code": self.code(), "message": self.to_string(), "problems": self.all_problems()}})
+        json!({"error": {"code": self.code(), "message": self.message(), "problems": self.all_problems()}})
     }
 }
 

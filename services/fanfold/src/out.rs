@@ -124,7 +124,7 @@ impl Out {
             let _ = self.json(&error.to_json());
             return;
         }
-        self.note(&format!("error {}: {error}", error.code()));
+        self.note(&format!("error {}: {}", error.code(), error.message()));
         if error.all_problems().len() > 1 {
             for problem in error.all_problems() {
                 self.note(&format!("  - {problem}"));

@@ -90,7 +90,10 @@ async fn serve_on(
     let ended = hosted.join().await;
     drop(state);
     ended?;
-    watched.join(std::time::Duration::from_secs(5)).await.map_err(|e| CliError::Internal(e.to_string()))?;
+    watched
+        .join(std::time::Duration::from_secs(5))
+        .await
+        .map_err(|e| CliError::Server { code: e.code(), message: e.to_string() })?;
     Ok(Exit::Ok)
 }
 

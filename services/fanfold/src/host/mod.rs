@@ -106,7 +106,7 @@ impl Hosted {
     /// # Errors
     /// A service that died by itself; its name and why.
     pub async fn join(self) -> Result<(), CliError> {
-        self.tasks.join(DRAIN).await.map_err(|e| CliError::Internal(e.to_string()))
+        self.tasks.join(DRAIN).await.map_err(|e| CliError::Server { code: e.code(), message: e.to_string() })
     }
 }
 
