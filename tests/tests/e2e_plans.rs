@@ -54,7 +54,7 @@ async fn a_plan_whose_stores_are_all_in_is_complete_then_final_and_true() {
 fn assert_is_what_the_store_holds(result: &Value, expected: &ExpectedStore) {
     let day = &expected.days[&DATE.parse().unwrap()];
     assert_eq!(result["files"], serde_json::to_value(&day.files).unwrap(), "{}", expected.store);
-    assert_eq!(result["levels"], serde_json::to_value(&day.levels).unwrap(), "{}", expected.store);
+    assert_eq!(result["levels"], serde_json::to_value(day.levels).unwrap(), "{}", expected.store);
     assert_eq!(result["config"], json!({ "appVersion": expected.app_version, "sha256": expected.config_sha256 }));
     assert_eq!(result["date"], DATE);
 }
