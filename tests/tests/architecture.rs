@@ -132,9 +132,13 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
+fn rust_sources() -> Vec<PathBuf> {
+    sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).collect()
+}
+
 #[test]
 fn every_module_begins_with_what_it_is() {
-    let rust: Vec<PathBuf> = sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).collect();
+    let rust = rust_sources();
     assert!(rust.len() > 60, "{} files", rust.len());
     let bare: Vec<&PathBuf> = rust.iter().filter(|path| !std::fs::read_to_string(path).unwrap().starts_with("//!")).collect();
     assert!(bare.is_empty(), "no `//!` header: {bare:#?}");
@@ -164,4 +168,33 @@ fn no_file_names_the_host_of_a_package_registry() {
             assert!(!text.contains(host.as_str()), "{} names {host}", path.display());
         }
     }
+}
+
+/// Test names of the README's table of promises: what stands in backticks in a row's last column.
+fn promised_tests(readme: &str) -> Vec<&str> {
+    let table = readme.split("## What it promises").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = table.lines().filter(|l| l.starts_with("| ") && !l.starts_with("| promise"));
+    rows.flat_map(|row| row.trim_end_matches('|').rsplit('|').next().unwrap().split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn every_promise_of_the_readme_names_a_test_that_exists() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let promised = promised_tests(&readme);
+    assert!(promised.len() > 20, "the table of promises was not found: {promised:?}");
+    let sources: Vec<String> = rust_sources().iter().map(|p| std::fs::read_to_string(p).unwrap()).collect();
+    let missing: Vec<&str> =
+        promised.into_iter().filter(|name| !sources.iter().any(|s| s.contains(&format!("fn {name}(")))).collect();
+    assert!(missing.is_empty(), "the README names tests that are not there: {missing:?}");
+}
+
+#[test]
+fn no_source_file_has_more_than_400_lines() {
+    let long: Vec<String> = rust_sources()
+        .iter()
+        .map(|p| (p, std::fs::read_to_string(p).unwrap().lines().count()))
+        .filter(|(_, lines)| *lines > 400)
+        .map(|(p, lines)| format!("{}: {lines}", p.display()))
+        .collect();
+    assert!(long.is_empty(), "split these: {long:?}");
 }

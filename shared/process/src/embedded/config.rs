@@ -14,7 +14,7 @@ const LOG_FILES_MAX: u32 = 3;
 /// How to run an embedded server.
 #[derive(Clone, Debug)]
 pub struct EmbeddedConfig {
-    /// The nats-server to run, as [`locate`](super::locate) found it.
+    /// The nats-server to run, as [`locate`](super::locate()) found it.
     pub binary: PathBuf,
     /// Where everything of this server lies; created when absent, locked while it runs.
     pub data_dir: PathBuf,

@@ -42,7 +42,7 @@ impl EmbeddedServer {
     /// streams. Uses real time: do not call it with tokio's time paused.
     ///
     /// # Errors
-    /// Any [`EmbeddedError`] but the two of [`locate`](super::locate); nothing is left running.
+    /// Any [`EmbeddedError`] but the two of [`locate`](super::locate()); nothing is left running.
     pub async fn start(mut config: EmbeddedConfig) -> Result<Self, EmbeddedError> {
         config.data_dir = prepare_data_dir(&config.data_dir)?;
         let layout = Layout::of(&config.data_dir);
