@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Plan, PlanEvent};
 use fanfold_ledger::open::Known;
-use fanfold_ledger::port::{Append, Appended, Expect};
+use fanfold_ledger::port::Appended;
+use fanfold_ledger::write::Writer;
 use fanfold_wire::api::{ApiError, Noted};
-use fanfold_wire::event::{EventError, Header, encode, plan_data, plan_event_id};
 use fanfold_wire::subjects;
 
 use crate::{Deps, ledger_error};
@@ -27,24 +26,9 @@ pub(crate) enum Judged {
     Already(u64),
 }
 
-/// Encodes a plan event that follows `plan_seq`.
-pub(crate) fn plan_event(
-    plan: &PlanId,
-    event: &PlanEvent,
-    plan_seq: u64,
-    now_ms: i64,
-    traceparent: Option<&str>,
-) -> Result<Append, EventError> {
-    let data = plan_data(event)?;
-    let id = plan_event_id(plan, event, plan_seq, &data);
-    let header = Header { id: &id, source: SOURCE, subject: plan.as_str(), time_ms: Some(now_ms), traceparent };
-    let payload = encode(&format!("plan.{}", event.name()), &data, header)?;
-    Ok(Append {
-        subject: subjects::plan_event(plan, event.name()),
-        payload: Bytes::from(payload),
-        id,
-        expect: Some(Expect { filter: subjects::plan_filter(plan), last_seq: plan_seq }),
-    })
+/// This service as a writer, now.
+pub(crate) fn writer(deps: &Deps) -> Writer<'static> {
+    Writer { source: SOURCE, now_ms: deps.clock.now_ms() }
 }
 
 /// Judges by the plan in view and writes what comes of it; again when the view was behind.
@@ -65,7 +49,8 @@ pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Resu
             Judged::Already(seq) => return Ok(Noted { plan_id: id.clone(), seq, created: false }),
             Judged::Write(event) => event,
         };
-        let append = plan_event(id, &event, plan_seq, deps.clock.now_ms(), traceparent.as_deref())
+        let append = writer(deps)
+            .plan_event(id, &event, plan_seq, traceparent.as_deref())
             .map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
         let filter = subjects::plan_filter(id);
         let answers = deps.ledger.append(vec![append]).await.map_err(|e| ledger_error(&e))?;

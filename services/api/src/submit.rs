@@ -6,13 +6,14 @@ use bytes::Bytes;
 use fanfold_domain::ids::{PlanId, TargetId};
 use fanfold_domain::plan::{PlanEvent, PlanSpec, Seal};
 use fanfold_ledger::port::{Append, Appended};
+use fanfold_ledger::write::Writer;
 use fanfold_wire::api::{ApiError, SubmitRequest, Submitted};
 use fanfold_wire::digest::targets_sha256;
 use fanfold_wire::document::PlanDocument;
 use fanfold_wire::event::{Envelope, EventError, Header, decode_plan, encode, plan_data, targets_id};
 use fanfold_wire::subjects;
 
-use crate::events::plan_event;
+use crate::events::writer;
 use crate::registry::find_type;
 use crate::{Deps, ledger_error};
 
@@ -36,7 +37,7 @@ pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submit
         document.clone().resolve(&kind, deps.clock.now_ms(), request.traceparent).map_err(ApiError::of_problems)?;
     let by = if request.by.is_empty() { "unknown" } else { &request.by };
     let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
-    let events = batch(spec, targets, by, deps.clock.now_ms()).map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
+    let events = batch(writer(deps), spec, targets, by).map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
     match deps.ledger.append_atomic(events).await.map_err(|e| ledger_error(&e))? {
         Appended::Stored { seq } => {
             deps.open.reached(seq, VIEW_WITHIN).await;
@@ -65,7 +66,7 @@ async fn document(deps: &Deps, request: &SubmitRequest) -> Result<Bytes, ApiErro
 }
 
 /// One atomic batch: the plan, its targets in chunks, the seal.
-fn batch(spec: PlanSpec, targets: Vec<TargetId>, by: &str, now_ms: i64) -> Result<Vec<Append>, EventError> {
+fn batch(writer: Writer<'_>, spec: PlanSpec, targets: Vec<TargetId>, by: &str) -> Result<Vec<Append>, EventError> {
     let plan = spec.plan_id.clone();
     let traceparent = spec.traceparent.clone();
     let seal = Seal {
@@ -73,21 +74,21 @@ fn batch(spec: PlanSpec, targets: Vec<TargetId>, by: &str, now_ms: i64) -> Resul
         sha256: targets_sha256(targets.iter().map(TargetId::as_str)),
         by: by.to_owned(),
     };
-    let mut events = vec![plan_event(&plan, &PlanEvent::Submitted(Box::new(spec)), 0, now_ms, traceparent.as_deref())?];
+    let mut events = vec![writer.plan_event(&plan, &PlanEvent::Submitted(Box::new(spec)), 0, traceparent.as_deref())?];
     for (k, chunk) in chunks(targets).into_iter().enumerate() {
         let event = PlanEvent::Targets { targets: chunk };
         let id = targets_id(&plan, k);
         let header = Header {
             id: &id,
-            source: "/fanfold/api",
+            source: writer.source,
             subject: plan.as_str(),
-            time_ms: Some(now_ms),
+            time_ms: Some(writer.now_ms),
             traceparent: traceparent.as_deref(),
         };
         let payload = encode("plan.targets", &plan_data(&event)?, header)?;
         events.push(Append { subject: subjects::plan_event(&plan, "targets"), id, payload: Bytes::from(payload), expect: None });
     }
-    let mut sealed = plan_event(&plan, &PlanEvent::Sealed(seal), 0, now_ms, traceparent.as_deref())?;
+    let mut sealed = writer.plan_event(&plan, &PlanEvent::Sealed(seal), 0, traceparent.as_deref())?;
     // The batch stands or falls with its first event's expectation that there is no such plan.
     sealed.expect = None;
     events.push(sealed);

@@ -10,11 +10,11 @@ use fanfold_domain::plan::{Asked, PlanEvent, Summarised, SummaryKind, SummaryRef
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::lead::Keeper;
-use fanfold_ledger::port::{Append, Expect, Fence, FencedError, LedgerError};
+use fanfold_ledger::port::{Append, Fence, FencedError, LedgerError};
+use fanfold_ledger::write::Writer;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::digest::sha256_hex;
-use fanfold_wire::event::{EventError, Header, encode, plan_data, plan_event_id};
-use fanfold_wire::subjects;
+use fanfold_wire::event::EventError;
 
 use crate::{Deps, ROLE};
 
@@ -118,23 +118,7 @@ fn look(deps: &Deps, agenda: &mut Agenda) -> Vec<Due> {
 }
 
 fn event(view: &PlanView, event: &PlanEvent, now_ms: i64) -> Result<Append, EventError> {
-    let plan = &view.plan;
-    let data = plan_data(event)?;
-    let id = plan_event_id(plan.id(), event, plan.plan_seq, &data);
-    let header = Header {
-        id: &id,
-        source: SOURCE,
-        subject: plan.id().as_str(),
-        time_ms: Some(now_ms),
-        traceparent: plan.spec.traceparent.as_deref(),
-    };
-    let payload = encode(&format!("plan.{}", event.name()), &data, header)?;
-    Ok(Append {
-        subject: subjects::plan_event(plan.id(), event.name()),
-        payload: Bytes::from(payload),
-        id,
-        expect: Some(Expect { filter: subjects::plan_filter(plan.id()), last_seq: plan.plan_seq }),
-    })
+    Writer { source: SOURCE, now_ms }.next_plan_event(&view.plan, event)
 }
 
 type Prepared = (Append, Option<(String, Bytes)>);

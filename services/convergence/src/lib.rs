@@ -8,7 +8,7 @@ mod leader;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanfold_ledger::lead::Candidate;
+use fanfold_ledger::lead::{Candidate, lead_until};
 use fanfold_ledger::open::OpenPlans;
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::clock::Clock;
@@ -52,28 +52,6 @@ pub struct Deps {
 pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
     let lease = Duration::from_millis(deps.config.lease_ms.max(100));
     let candidate = Candidate::new(Arc::clone(&deps.ledger), ROLE, lease);
-    while !shutdown.is_triggered() {
-        let incarnation = uuid::Uuid::new_v4().simple().to_string();
-        let won = tokio::select! {
-        biased;
-                    won = candidate.win(incarnation) => won,
-                    () = shutdown.wait() => return Ok(()),
-                };
-        let ended = match won {
-            Ok((fence, keeper)) => leader::lead(&deps, fence, keeper, &shutdown).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = ended {
-            if !error.is_transient() {
-                return Err(error);
-            }
-            tracing::warn!(code = error.code(), %error, "convergence lost its log; it tries again");
-            tokio::select! {
-            biased;
-                            () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                            () = shutdown.wait() => return Ok(()),
-                        }
-        }
-    }
-    Ok(())
+    let (deps, shutdown) = (&deps, &shutdown);
+    lead_until(&candidate, || shutdown.wait(), |fence, keeper| leader::lead(deps, fence, keeper, shutdown)).await
 }

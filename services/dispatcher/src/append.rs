@@ -9,7 +9,8 @@ use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::Model;
 use fanfold_ledger::port::{Append, Appended, Expect, Fence, FencedError, Ledger};
-use fanfold_wire::event::{EventError, Header, decision_id, encode, plan_data, plan_event_id, task_data};
+use fanfold_ledger::write::Writer;
+use fanfold_wire::event::{EventError, Header, decision_id, encode, task_data};
 use fanfold_wire::subjects;
 
 use crate::work::Decision;
@@ -32,7 +33,7 @@ pub(crate) fn encode_decision(model: &Model, decision: &Decision, now_ms: i64) -
     let view = model.plan(&decision.plan)?;
     match (decision.task, &decision.event) {
         (Some(task), Some(event)) => Some(encode_task(view, task as usize, event, now_ms)?),
-        _ => Some(encode_cancelled(view, now_ms)),
+        _ => Some(Writer { source: SOURCE, now_ms }.next_plan_event(&view.plan, &PlanEvent::Cancelled)),
     }
 }
 
@@ -59,27 +60,6 @@ fn encode_task(view: &PlanView, index: usize, event: &TaskEvent, now_ms: i64) ->
         payload: Bytes::from(payload),
         expect: Some(Expect { filter: subjects::task_decision_filter(&task_id), last_seq: task.decision_seq }),
     }))
-}
-
-fn encode_cancelled(view: &PlanView, now_ms: i64) -> Result<Append, EventError> {
-    let plan = &view.plan;
-    let event = PlanEvent::Cancelled;
-    let data = plan_data(&event)?;
-    let id = plan_event_id(plan.id(), &event, plan.plan_seq, &data);
-    let header = Header {
-        id: &id,
-        source: SOURCE,
-        subject: plan.id().as_str(),
-        time_ms: Some(now_ms),
-        traceparent: plan.spec.traceparent.as_deref(),
-    };
-    let payload = encode("plan.cancelled", &data, header)?;
-    Ok(Append {
-        subject: subjects::plan_event(plan.id(), event.name()),
-        payload: Bytes::from(payload),
-        id,
-        expect: Some(Expect { filter: subjects::plan_filter(plan.id()), last_seq: plan.plan_seq }),
-    })
 }
 
 /// Sends one batch; owns the fence meanwhile, so there is never a second one under way.

@@ -13,6 +13,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::port::{BoxStream, BusMessage, Fence, FencedError, Ledger, LedgerError, RequestError};
 
+/// Pause before a candidate whose ledger was away tries again.
+const AGAIN: Duration = Duration::from_millis(200);
+
 /// A process that may lead a role.
 pub struct Candidate {
     ledger: Arc<dyn Ledger>,
@@ -112,6 +115,47 @@ impl Keeper {
                 }
                 else => sleep(Duration::from_millis(50)).await,
             }
+        }
+    }
+}
+
+/// Leads whenever the candidate can, as standby in between, until `over` resolves. `lead` does the role's work and returns when it is
+/// overtaken or over; a ledger that is away for a while is tried again.
+///
+/// # Errors
+/// None but those of the ledger that don't pass by themselves.
+pub async fn lead_until<O, L>(
+    candidate: &Candidate,
+    over: impl Fn() -> O,
+    lead: impl Fn(Fence, Keeper) -> L,
+) -> Result<(), LedgerError>
+where
+    O: Future<Output = ()>,
+    L: Future<Output = Result<(), LedgerError>>,
+{
+    loop {
+        let incarnation = format!("{:032x}", rand::random::<u128>());
+        let won = tokio::select! {
+            biased;
+            () = over() => return Ok(()),
+            won = candidate.win(incarnation) => won,
+        };
+        let ended = match won {
+            Ok((fence, keeper)) => lead(fence, keeper).await,
+            Err(error) => Err(error),
+        };
+        let pause = match ended {
+            Ok(()) => Duration::ZERO,
+            Err(error) if error.is_transient() => {
+                tracing::warn!(role = candidate.role, code = error.code(), %error, "the leader lost its log; it tries again");
+                AGAIN
+            }
+            Err(error) => return Err(error),
+        };
+        tokio::select! {
+            biased;
+            () = over() => return Ok(()),
+            () = sleep(pause) => {}
         }
     }
 }
