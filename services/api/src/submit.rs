@@ -19,6 +19,8 @@ use crate::{Deps, ledger_error};
 
 /// Bytes of ids in one chunk of the target list.
 const CHUNK_BYTES: usize = 512 * 1024;
+/// Characters kept of who submits.
+const BY_CHARS_MAX: usize = 100;
 /// How long a sealed plan may take to come into view before the answer is given anyway.
 const VIEW_WITHIN: Duration = Duration::from_secs(5);
 
@@ -33,11 +35,11 @@ pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submit
     }
     let kind = find_type(deps, &document.type_name, document.type_version).await?;
     let (plan_id, content) = (document.plan_id.clone(), document.content_sha256.clone());
-    let (spec, targets) =
-        document.clone().resolve(&kind, deps.clock.now_ms(), request.traceparent).map_err(ApiError::of_problems)?;
-    let by = if request.by.is_empty() { "unknown" } else { &request.by };
+    let traceparent = request.traceparent.filter(|t| is_traceparent(t));
+    let (spec, targets) = document.clone().resolve(&kind, deps.clock.now_ms(), traceparent).map_err(ApiError::of_problems)?;
+    let by: String = if request.by.is_empty() { "unknown".to_owned() } else { request.by.chars().take(BY_CHARS_MAX).collect() };
     let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
-    let events = batch(writer(deps), spec, targets, by).map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
+    let events = batch(writer(deps), spec, targets, &by).map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
     match deps.ledger.append_atomic(events).await.map_err(|e| ledger_error(&e))? {
         Appended::Stored { seq } => {
             deps.open.reached(seq, VIEW_WITHIN).await;
@@ -46,7 +48,11 @@ pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submit
         Appended::Refused { code, message } => Err(ApiError::new(code, message)),
         Appended::Duplicate { .. } | Appended::Conflict | Appended::Conflicting { .. } => match existing(deps, &plan_id).await? {
             Some(existing) => same_or_refused(existing, &document),
-            None => Err(ApiError::new("BUSY", format!("plan {plan_id} could not be written; try again with the same id"))),
+            None => {
+                let message =
+                    format!("the log did not take plan {plan_id} (is the disk of the server full?); try again with the same id");
+                Err(ApiError::new("UNAVAILABLE", message))
+            }
         },
     }
 }
@@ -54,6 +60,13 @@ pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submit
 async fn document(deps: &Deps, request: &SubmitRequest) -> Result<Bytes, ApiError> {
     match (&request.plan, &request.object) {
         (Some(plan), None) => Ok(Bytes::copy_from_slice(plan.get().as_bytes())),
+        (None, Some(name)) if !is_digest(name) => {
+            let shown: String = name.chars().take(80).collect();
+            Err(ApiError::new(
+                "INVALID_REQUEST",
+                format!("`{shown}` names no object: objects are named by their sha256, 64 hex digits"),
+            ))
+        }
         (None, Some(name)) => match deps.ledger.get_object(name).await.map_err(|e| ledger_error(&e))? {
             Some(bytes) => Ok(bytes),
             None => Err(ApiError::new("UNKNOWN_OBJECT", format!("there is no object {name}; put the plan document there first"))),
@@ -63,6 +76,16 @@ async fn document(deps: &Deps, request: &SubmitRequest) -> Result<Bytes, ApiErro
             "give the plan document as `plan`, or the name of the object that holds it as `object`",
         )),
     }
+}
+
+/// Whether a text has the form of a W3C trace context; any other is left out.
+fn is_traceparent(text: &str) -> bool {
+    text.len() == 55 && text.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())
+}
+
+/// Whether a text is a sha256 as objects are named by. A name from outside becomes part of a subject: anything else never gets there.
+fn is_digest(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// One atomic batch: the plan, its targets in chunks, the seal.

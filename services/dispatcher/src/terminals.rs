@@ -211,7 +211,8 @@ impl Terminals {
 
     /// A beat.
     pub(crate) fn beat(&mut self, id: &TerminalId, beat: Beat, now_ms: i64, default_ms: i64) -> Heard {
-        let mut heard = self.hear(id, &beat.identity, beat.goodbye, now_ms, default_ms);
+        let identity = beat.identity.bounded();
+        let mut heard = self.hear(id, &identity, beat.goodbye, now_ms, default_ms);
         if matches!(heard, Heard::Same | Heard::Changed)
             && let Some(terminal) = self.known.get_mut(id)
         {
@@ -248,7 +249,7 @@ impl Terminals {
         at: (i64, i64),
     ) -> Heard {
         let (now_ms, default_ms) = at;
-        let heard = self.hear(id, identity, false, now_ms, default_ms);
+        let heard = self.hear(id, &identity.clone().bounded(), false, now_ms, default_ms);
         if matches!(heard, Heard::Same | Heard::Changed)
             && let Some(terminal) = self.known.get_mut(id)
         {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::{TaskId, TerminalId};
 use fanfold_domain::plan::Plan;
+use fanfold_domain::task::STEPS_MAX;
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::Append;
 use fanfold_wire::event::{Envelope, Header, decode_task, encode, report_id, task_data};
@@ -42,6 +43,9 @@ pub(crate) fn read(text: &str) -> Result<Report, Refusal> {
         return Err(malformed(format!("`{}` is not a report; terminals write fanfold.attempt.* only", clip_message(name))));
     }
     let mut event = decode_task(name, envelope.data).map_err(|e| malformed(e.to_string()))?;
+    if event.attempt().is_none_or(|n| n == 0) {
+        return Err(malformed("`data.attempt` is missing or 0; attempts are numbered from 1".to_owned()));
+    }
     check_bounds(&mut event)?;
     let subject = envelope.subject.as_deref().ok_or_else(|| malformed("`subject` is missing: it names the task".to_owned()))?;
     let task = TaskId::parse(subject).map_err(|e| malformed(e.to_string()))?;
@@ -63,6 +67,9 @@ fn check_bounds(event: &mut TaskEvent) -> Result<(), Refusal> {
                 *message = clip_message(message).to_owned();
             }
             named("code", code)
+        }
+        TaskEvent::Progressed { k, .. } if *k as usize >= STEPS_MAX => {
+            Err((refusal::MALFORMED, format!("`k` is {k}; an attempt has at most {STEPS_MAX} steps, numbered from 0")))
         }
         TaskEvent::Progressed { step, .. } => named("step", step),
         _ => Ok(()),

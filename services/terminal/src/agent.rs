@@ -32,6 +32,8 @@ pub struct AgentConfig {
     pub labels: BTreeMap<String, String>,
     /// Journal file; `None`: [`JOURNAL_FILE`] in `root`.
     pub journal: Option<PathBuf>,
+    /// Move a damaged journal aside and begin an empty one.
+    pub move_damaged_journal: bool,
     /// IANA time zone of the store; `None`: this machine's.
     pub time_zone: Option<String>,
     /// Heartbeat interval, in milliseconds.
@@ -85,7 +87,7 @@ pub async fn run(config: AgentConfig, shutdown: Shutdown) -> Result<(), AgentErr
     }
     let zone = time_zone(config.time_zone.as_deref())?;
     let path = config.journal.clone().unwrap_or_else(|| config.root.join(JOURNAL_FILE));
-    let journal = Arc::new(DiskJournal::open(DiskOptions { path, move_damaged_aside: false })?);
+    let journal = Arc::new(DiskJournal::open(DiskOptions { path, move_damaged_aside: config.move_damaged_journal })?);
     let connection = connect(ConnectionOptions {
         url: config.url.clone(),
         creds: config.creds.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fanfold_wire::domain::ids::TerminalId;
+use fanfold_wire::terminal::BEAT_INTERVAL_MS_MAX;
 
 use crate::connects::Connects;
 use crate::error::TerminalError;
@@ -80,8 +81,8 @@ impl TerminalConfig {
         if self.slots == 0 {
             return bad("slots", 0, "it must be at least 1");
         }
-        if !(50..=3_600_000).contains(&self.beat_interval_ms) {
-            return bad("beat_interval_ms", self.beat_interval_ms, "it must be between 50 and 3600000");
+        if !(50..=BEAT_INTERVAL_MS_MAX).contains(&self.beat_interval_ms) {
+            return bad("beat_interval_ms", self.beat_interval_ms, "it must be between 50 and 600000");
         }
         if !(50..=86_400_000).contains(&self.sync_interval_ms) {
             return bad("sync_interval_ms", self.sync_interval_ms, "it must be between 50 and 86400000");

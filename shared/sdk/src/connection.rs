@@ -60,5 +60,19 @@ pub async fn connect(options: ConnectionOptions) -> Result<Connection, TerminalE
     }
     let servers: Vec<&str> = options.url.split(',').map(str::trim).collect();
     let client = base.connect(servers).await.map_err(|e| failed(e.to_string()))?;
+    if options.wait_for_server {
+        tokio::spawn(say_if_waiting(client.clone(), options.url.clone()));
+    }
     Ok(Connection { client, connects })
+}
+
+/// How long a first connection may take before it is said that it is waited for.
+const SAID_AFTER: Duration = Duration::from_secs(3);
+
+/// Says once that nobody answers, so that a mistyped URL does not look like a quiet day.
+async fn say_if_waiting(client: Client, url: String) {
+    tokio::time::sleep(SAID_AFTER).await;
+    if client.connection_state() != async_nats::connection::State::Connected {
+        tracing::error!(url = shown_url(&url), "no connection yet; waiting for the server (does nats-server run there?)");
+    }
 }

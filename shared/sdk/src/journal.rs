@@ -30,7 +30,7 @@ pub enum JournalError {
     },
     /// The file is not a journal, or its contents don't match their checksums.
     #[error(
-        "JOURNAL_DAMAGED: the journal `{path}` is damaged: {reason}; restore it from a copy, or start once with the option that moves a damaged journal aside (attempts it held are then concluded lost)"
+        "JOURNAL_DAMAGED: the journal `{path}` is damaged: {reason}; move it away, or start once with the option that does (`terminal run --move-damaged-journal`): attempts it held are then concluded lost"
     )]
     Damaged {
         /// The file.

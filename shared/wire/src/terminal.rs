@@ -208,6 +208,29 @@ pub struct Identity {
     pub types: Vec<String>,
 }
 
+/// Longest heartbeat interval HQ believes, in milliseconds.
+pub const BEAT_INTERVAL_MS_MAX: u64 = 600_000;
+/// Labels and types kept of one terminal.
+const IDENTITY_ITEMS_MAX: usize = 32;
+/// Characters kept of each of its texts.
+const IDENTITY_CHARS_MAX: usize = 64;
+
+impl Identity {
+    /// What HQ keeps of it: every text and list cut to its bound, so that no terminal takes more room than another.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let cut =
+            |text: String| if text.len() <= IDENTITY_CHARS_MAX { text } else { text.chars().take(IDENTITY_CHARS_MAX).collect() };
+        self.version = cut(self.version);
+        self.journal = cut(self.journal);
+        self.boot = cut(self.boot);
+        self.beat_interval_ms = self.beat_interval_ms.min(BEAT_INTERVAL_MS_MAX);
+        self.labels = self.labels.into_iter().take(IDENTITY_ITEMS_MAX).map(|(k, v)| (cut(k), cut(v))).collect();
+        self.types = self.types.into_iter().take(IDENTITY_ITEMS_MAX).map(cut).collect();
+        self
+    }
+}
+
 fn one() -> u32 {
     1
 }
@@ -373,6 +396,18 @@ mod tests {
     fn an_old_beat_without_most_fields_still_counts() {
         let beat: Beat = serde_json::from_str(r#"{"journal":"j","boot":"b","extra":true}"#).unwrap();
         assert_eq!((beat.identity.slots, beat.identity.protocol_version, beat.holds.len()), (1, PROTOCOL_VERSION, 0));
+    }
+
+    #[test]
+    fn an_identity_is_kept_within_its_bounds() {
+        let huge = "x".repeat(1_000_000);
+        let text = serde_json::json!({"journal": huge, "boot": "b", "version": huge, "beatIntervalMs": 1_u64 << 53, "types": vec!["t"; 500],
+            "labels": (0..500).map(|i| (i.to_string(), huge.clone())).collect::<BTreeMap<_, _>>()});
+        let identity: Identity = serde_json::from_value(text).unwrap();
+        let kept = identity.bounded();
+        assert!(serde_json::to_string(&kept).unwrap().len() < 8_000);
+        assert_eq!((kept.beat_interval_ms, kept.types.len(), kept.labels.len()), (BEAT_INTERVAL_MS_MAX, 32, 32));
+        assert_eq!(kept.clone().bounded(), kept);
     }
 
     #[test]

@@ -60,8 +60,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
     /// Time between two heartbeats, in milliseconds
-    #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(50..=3_600_000))]
+    #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(50..=600_000))]
     pub beat_ms: u64,
+    /// Move a damaged journal aside and begin an empty one: HQ concludes what it held as lost
+    #[arg(long)]
+    pub move_damaged_journal: bool,
     /// The store's IANA time zone; without it this machine's
     #[arg(long, value_name = "ZONE")]
     pub time_zone: Option<String>,
@@ -116,6 +119,7 @@ async fn run_agent(args: &RunArgs, url: &str, global: &Global, out: &Out) -> Res
         slots: args.slots,
         labels: args.label.iter().cloned().collect(),
         journal: args.journal.clone(),
+        move_damaged_journal: args.move_damaged_journal,
         time_zone: args.time_zone.clone(),
         beat_interval_ms: args.beat_ms,
     };

@@ -76,9 +76,10 @@ async fn serve_on(
     let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &ProvisionOpts::default()).await?;
     // The server is watched apart from the services: it must outlive them while they drain.
     let mut watched = Tasks::new(shutdown.clone());
-    watched.spawn("nats-server", server::watch(Arc::clone(nats), shutdown.clone()));
+    let told = out.clone();
+    watched.spawn("nats-server", server::watch(Arc::clone(nats), shutdown.clone(), move |line| told.note(line)));
     let hosted = Hosted::start(Arc::new(ledger), &Role::ALL, config, shutdown.clone()).await?;
-    let state = StateFile::write(&url)?;
+    let state = StateFile::write(&url, out)?;
     if global.json {
         out.json(&json!({ "url": url, "pid": std::process::id(), "serverPid": nats.pid(), "serverVersion": version }))?;
     } else {
@@ -104,8 +105,15 @@ struct StateFile {
 }
 
 impl StateFile {
-    fn write(url: &str) -> Result<Option<Self>, CliError> {
+    fn write(url: &str, out: &Out) -> Result<Option<Self>, CliError> {
         let Some(path) = UpState::path() else { return Ok(None) };
+        if let Some(other) = UpState::read(&path).filter(|o| o.pid != std::process::id()) {
+            out.note(&format!(
+                "another `fanfold up` runs (process {}) and other commands find that one; name this one with --nats {url}",
+                other.pid
+            ));
+            return Ok(None);
+        }
         let state = UpState { url: url.to_owned(), pid: std::process::id() };
         state.write(&path).map_err(|e| CliError::file(&path, e))?;
         Ok(Some(Self { state, path }))

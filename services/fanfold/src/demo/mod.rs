@@ -49,12 +49,14 @@ pub async fn run(args: &DemoArgs, as_json: bool, out: &Out, shutdown: Shutdown) 
     out.note(&format!("nats-server {} on loopback, log synced at every write", binary.version));
     let nats = Arc::new(EmbeddedServer::ephemeral(binary.path).await?);
     let services = Shutdown::new();
+    let folder = tempfile::Builder::new().prefix("fanfold-demo-").tempdir().map_err(|e| CliError::Internal(e.to_string()))?;
     let result = tokio::select! {
-        result = on_server(args, as_json, out, &nats, &services) => result,
+        result = on_server(args, as_json, out, &nats, &services, folder.path()) => result,
         () = shutdown.wait() => Err(CliError::Interrupted),
     };
     services.trigger();
     nats.stop().await;
+    clear(folder).await;
     result
 }
 
@@ -79,12 +81,12 @@ async fn on_server(
     out: &Out,
     nats: &EmbeddedServer,
     services: &Shutdown,
+    folder: &std::path::Path,
 ) -> Result<Exit, CliError> {
-    let folder = tempfile::Builder::new().prefix("fanfold-demo-").tempdir().map_err(|e| CliError::Internal(e.to_string()))?;
     let hosted =
         Hosted::start(Arc::new(connected(nats, "fanfold-demo-hq").await?), &Role::ALL, &services_config(), services.clone())
             .await?;
-    let mut fleet = fleet::Fleet::muster(args, folder.path(), &nats.url(), BEAT_MS, out).await?;
+    let mut fleet = fleet::Fleet::muster(args, folder, &nats.url(), BEAT_MS, out).await?;
     let hq: Arc<dyn Ledger> = Arc::new(connected(nats, "fanfold-demo-submit").await?);
     wait_until_heard(&hq, fleet.online_at_start(), out).await?;
 
@@ -129,6 +131,19 @@ async fn on_server(
     services.trigger();
     hosted.join().await?;
     if report.is_sound(args) { Ok(Exit::Ok) } else { Ok(Exit::No) }
+}
+
+/// Removes the demo's folder. After an interruption its stores may still be being written: it is removed until it stays away.
+async fn clear(folder: tempfile::TempDir) {
+    let path = folder.keep();
+    for _ in 0..40 {
+        // Whatever is left is told of by its being there.
+        let _ = std::fs::remove_dir_all(&path);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if !path.exists() {
+            return;
+        }
+    }
 }
 
 /// Waits until HQ has heard of every store that is there.

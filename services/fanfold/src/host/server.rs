@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger, ProvisionOpts};
 use fanfold_ledger::port::LedgerError;
-use fanfold_process::embedded::{EmbeddedConfig, EmbeddedError, EmbeddedServer, LocateOptions, ServerBinary, locate};
+use fanfold_process::embedded::{
+    EmbeddedConfig, EmbeddedError, EmbeddedServer, LocateOptions, RESERVE_BYTES, ServerBinary, free_bytes, locate,
+};
 use fanfold_process::shutdown::Shutdown;
 
 use crate::error::CliError;
@@ -39,17 +41,34 @@ pub async fn start(binary: ServerBinary, data_dir: PathBuf, port: Option<u16>) -
     Ok(Arc::new(EmbeddedServer::start(config).await?))
 }
 
-/// Brings the server back whenever it ends unasked, until shutdown.
+/// Brings the server back whenever it ends unasked, until shutdown. After a disk that was full has room again the server is started
+/// anew: its own view of the disk is made at its start, and a write error stays with it until then. `say` hears what people must know.
 ///
 /// # Errors
 /// When it keeps dying.
-pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown) -> Result<(), CliError> {
+pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn(&str) + Send) -> Result<(), CliError> {
     let mut revivals = 0;
+    let mut disk = Disk::default();
+    let mut look = tokio::time::interval(DISK_LOOK);
     loop {
         let started = tokio::time::Instant::now();
-        let exit = tokio::select! {
-            exit = server.exited() => exit,
-            () = shutdown.wait() => return Ok(()),
+        let exit = loop {
+            tokio::select! {
+                exit = server.exited() => break exit,
+                () = shutdown.wait() => return Ok(()),
+                _ = look.tick() => match disk.look(free_bytes(server.data_dir()).unwrap_or(u64::MAX)) {
+                    DiskNews::None => {}
+                    DiskNews::Full(free) => say(&format!(
+                        "LOG_FULL: the disk of {} has {} MB left and the log takes nothing more; make room there, everything goes on by itself then",
+                        server.data_dir().display(),
+                        free >> 20
+                    )),
+                    DiskNews::RoomAgain => {
+                        say("the disk has room again; nats-server is started anew on the same log");
+                        server.restart().await?;
+                    }
+                },
+            }
         };
         if shutdown.is_triggered() {
             return Ok(());
@@ -68,6 +87,42 @@ pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown) -> Result<()
     }
 }
 
+/// Between two looks at the disk.
+const DISK_LOOK: Duration = Duration::from_secs(2);
+/// Less room than this is said, and remembered until there is [`DISK_ROOM_BYTES`] again.
+const DISK_LOW_BYTES: u64 = RESERVE_BYTES + RESERVE_BYTES / 4;
+const DISK_ROOM_BYTES: u64 = 2 * RESERVE_BYTES;
+
+/// What changed about the disk.
+#[derive(Debug, PartialEq, Eq)]
+enum DiskNews {
+    None,
+    Full(u64),
+    RoomAgain,
+}
+
+/// Whether the disk has been too full for the log.
+#[derive(Debug, Default)]
+struct Disk {
+    was_full: bool,
+}
+
+impl Disk {
+    fn look(&mut self, free: u64) -> DiskNews {
+        match (self.was_full, free) {
+            (false, free) if free < DISK_LOW_BYTES => {
+                self.was_full = true;
+                DiskNews::Full(free)
+            }
+            (true, free) if free >= DISK_ROOM_BYTES => {
+                self.was_full = false;
+                DiskNews::RoomAgain
+            }
+            _ => DiskNews::None,
+        }
+    }
+}
+
 /// Connects and makes sure that every stream and bucket is as it should be.
 ///
 /// # Errors
@@ -76,4 +131,19 @@ pub async fn connect(opts: ConnectOpts, provision: &ProvisionOpts) -> Result<Jet
     let ledger = JetStreamLedger::connect(opts).await?;
     ledger.provision(provision).await?;
     Ok(ledger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_said_once_and_its_end_once() {
+        let mut disk = Disk::default();
+        let mb = 1 << 20;
+        let seen: Vec<DiskNews> = [500 * mb, 50 * mb, 10 * mb, 70 * mb, 500 * mb, 500 * mb].map(|free| disk.look(free)).into();
+        let expected =
+            [DiskNews::None, DiskNews::Full(50 * mb), DiskNews::None, DiskNews::None, DiskNews::RoomAgain, DiskNews::None];
+        assert_eq!(seen, expected);
+    }
 }

@@ -59,8 +59,8 @@ impl EmbeddedConfig {
         }
     }
 
-    /// The configuration file's text. `ports` are those of an earlier start to be kept.
-    pub(super) fn render(&self, layout: &Layout, ports: Option<Ports>) -> Result<String, EmbeddedError> {
+    /// The configuration file's text. `ports` are those of an earlier start to be kept; `store_bytes_max` bounds the log.
+    pub(super) fn render(&self, layout: &Layout, ports: Option<Ports>, store_bytes_max: u64) -> Result<String, EmbeddedError> {
         let port = ports.map(|ports| ports.client).or(self.port);
         let monitor_port = ports.map(|ports| ports.monitor);
         let sync_interval = if self.sync_always { "always" } else { "2m" };
@@ -77,6 +77,7 @@ impl EmbeddedConfig {
             ("log_files_max", LOG_FILES_MAX.to_string()),
             ("store_dir", quoted_path(&layout.store_dir)?),
             ("sync_interval", sync_interval.to_owned()),
+            ("store_bytes_max", store_bytes_max.to_string()),
             ("cluster", self.cluster_block()?),
         ];
         Ok(fill(TEMPLATE, &fields))

@@ -29,7 +29,7 @@ pub use config::{ClusterConfig, EmbeddedConfig};
 pub use error::EmbeddedError;
 pub use locate::{BinarySource, LocateOptions, ServerBinary, locate};
 pub use process::ServerExit;
-pub use server::EmbeddedServer;
+pub use server::{EmbeddedServer, RESERVE_BYTES, free_bytes};
 
 /// The nats-server release that is fetched when the machine has none.
 pub const PINNED_VERSION: ServerVersion = ServerVersion::new(2, 15, 1);

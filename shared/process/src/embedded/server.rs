@@ -22,6 +22,8 @@ const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Less than this and the first streams would already fail.
 const FREE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+/// Room on the disk that the log never takes.
+pub const RESERVE_BYTES: u64 = 48 * 1024 * 1024;
 
 /// A nats-server of ours, ready to answer. Dropping it kills it; [`stop`](Self::stop) is kinder.
 #[derive(Debug)]
@@ -200,9 +202,34 @@ fn prepare_data_dir(data_dir: &Path) -> Result<PathBuf, EmbeddedError> {
     Ok(absolute)
 }
 
+/// Bytes this user may still write where `path` is.
+///
+/// # Errors
+/// The system's.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Bytes of the files below a folder; what can't be read counts nothing.
+fn stored_bytes(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => stored_bytes(&entry.path()),
+        Ok(meta) => meta.len(),
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
+}
+
+/// What the log may grow to: what it has, and what the disk has room for, less a reserve for everybody else.
+fn store_bytes_max(layout: &Layout, data_dir: &Path) -> u64 {
+    let room = free_bytes(data_dir).unwrap_or(0).saturating_sub(RESERVE_BYTES);
+    (stored_bytes(&layout.store_dir) + room).max(FREE_BYTES_MIN / 4)
+}
+
 fn check_room(data_dir: &Path) -> Result<(), EmbeddedError> {
-    let stat = rustix::fs::statvfs(data_dir).map_err(|error| EmbeddedError::data_dir(data_dir, error))?;
-    let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let free_bytes = free_bytes(data_dir).map_err(|error| EmbeddedError::data_dir(data_dir, error))?;
     if free_bytes < FREE_BYTES_MIN {
         return Err(EmbeddedError::Full { data_dir: data_dir.to_owned(), free_bytes, needed_bytes: FREE_BYTES_MIN });
     }
@@ -230,7 +257,7 @@ async fn launch(
     lock: &mut DataLock,
     keep: Option<Ports>,
 ) -> Result<(ServerProcess, Ports), EmbeddedError> {
-    let text = config.render(layout, keep)?;
+    let text = config.render(layout, keep, store_bytes_max(layout, &config.data_dir))?;
     fs::write(&layout.config_file, text).map_err(|error| EmbeddedError::data_dir(&layout.config_file, error))?;
     remove_stale_ports_files(&layout.run_dir);
     let log = LogStart::now(layout);
