@@ -18,6 +18,8 @@ use crate::render::format::{duration, number};
 use crate::session::Session;
 use crate::time::{now_ms, parse_duration_ms};
 
+/// How long the write probe may take.
+const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// Roles that act one at a time and beat while they lead.
 const LEADERS: [&str; 2] = ["dispatcher", "convergence"];
 /// Sequences looked at for holes unless everything is asked for.
@@ -126,6 +128,7 @@ pub async fn examine(args: &DoctorArgs, session: &Session) -> Vec<Check> {
             return checks;
         }
     };
+    checks.push(writes(session).await);
     checks.extend(assets(session).await);
     checks.push(api(session).await);
     let before = checkpoint(session).await;
@@ -134,6 +137,20 @@ pub async fn examine(args: &DoctorArgs, session: &Session) -> Vec<Check> {
     checks.push(holes(session, last, args.deep).await);
     checks.push(clock(session, last).await);
     checks
+}
+
+/// Whether the server's disk takes anything: one small record, always the same.
+async fn writes(session: &Session) -> Check {
+    let record = vec![("doctor.probe".to_owned(), bytes::Bytes::from_static(b"{}"))];
+    match tokio::time::timeout(WRITE_WITHIN, session.ledger.put_terminals(record)).await {
+        Ok(Ok(())) => ok("writes", "a small record was written"),
+        Ok(Err(error)) => {
+            bad("writes", error, "free disk space at the server or raise its limits, then restart nats-server if this stays")
+        }
+        Err(_) => {
+            bad("writes", "a small record was not written in time", "is the server's disk full, or has it lost its leader?")
+        }
+    }
 }
 
 async fn assets(session: &Session) -> Vec<Check> {
