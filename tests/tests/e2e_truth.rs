@@ -103,6 +103,9 @@ async fn bad_reports_are_answered_with_a_code_counted_and_disturb_nothing() {
     let large = json!("x".repeat(RESULT_BYTES_MAX + 1));
     assert_refused(&one, "too large", &one.encoded(&mine, &succeeded(1, &large)), "TOO_LARGE").await;
     let step = |name: &str| TaskEvent::Progressed { attempt: 1, k: 0, step: name.into(), ms: 5 };
+    let beyond = TaskEvent::Progressed { attempt: 1, k: 64, step: "one too many".into(), ms: 5 };
+    assert_refused(&one, "a step too many", &one.encoded(&mine, &beyond), "MALFORMED").await;
+    assert_refused(&one, "no attempt", &one.encoded(&mine, &TaskEvent::Started { attempt: 0 }), "MALFORMED").await;
     assert_eq!(one.report(&mine, &step("read")).await.status, ReportStatus::Recorded);
     assert_eq!(one.report(&mine, &step("read")).await.status, ReportStatus::Duplicate);
     assert_refused(&one, "used id, other content", &one.encoded(&mine, &step("write")), "CONFLICT").await;
@@ -131,7 +134,7 @@ async fn bad_reports_are_answered_with_a_code_counted_and_disturb_nothing() {
 
 async fn assert_counted(stack: &Stack) {
     let expected: BTreeMap<String, u64> =
-        [("MALFORMED", 3), ("UNKNOWN_TASK", 3), ("NOT_YOURS", 1), ("TOO_LARGE", 1), ("CONFLICT", 1), ("PLAN_CLOSED", 1)]
+        [("MALFORMED", 5), ("UNKNOWN_TASK", 3), ("NOT_YOURS", 1), ("TOO_LARGE", 1), ("CONFLICT", 1), ("PLAN_CLOSED", 1)]
             .map(|(code, n)| (code.to_owned(), n))
             .into();
     until("the registry counts them", SOON, async || {
@@ -139,7 +142,7 @@ async fn assert_counted(stack: &Stack) {
         (reports.refused == expected && reports.recorded == 2 && reports.duplicate == 2).then_some(())
     })
     .await;
-    stack.cli().run(&["terminal", "ls"]).await.exits(0).shows(&["10 reports refused"]);
+    stack.cli().run(&["terminal", "ls"]).await.exits(0).shows(&["12 reports refused"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,4 +195,16 @@ async fn a_result_that_breaks_its_schema_is_kept_out_of_the_account_and_tried_ag
     assert_eq!(error.code, "SCHEMA_INVALID");
     assert!(!error.paths.is_empty() && row.result.is_none(), "{error:?}");
     stack.hq.assert_true("schema").await;
+}
+
+/// A name from outside that became part of a subject would be longer than the server takes, and cost HQ its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_name_that_is_no_digest_is_refused_at_once() {
+    let stack = Stack::together(BIN).await;
+    for name in ["x".repeat(3_000), "A".repeat(64), "../secret".to_owned(), String::new()] {
+        let refused = stack.hq.ask::<Value>("plan.submit", &json!({ "object": name })).await;
+        assert_eq!(refused.unwrap_err().code(), "INVALID_REQUEST", "{} characters", name.len());
+    }
+    let absent = stack.hq.ask::<Value>("plan.submit", &json!({ "object": "0".repeat(64) })).await;
+    assert_eq!(absent.unwrap_err().code(), "UNKNOWN_OBJECT");
 }

@@ -54,7 +54,9 @@ async fn bad_documents_are_refused_with_every_problem() {
     );
     assert_eq!(refused(json!([])).await.problems.len().min(1), 1);
     assert_eq!(w.ask::<Submitted>("plan.submit", json!({})).await.unwrap_err().code, "INVALID_REQUEST");
-    assert_eq!(w.ask::<Submitted>("plan.submit", json!({ "object": "gone" })).await.unwrap_err().code, "UNKNOWN_OBJECT");
+    assert_eq!(w.ask::<Submitted>("plan.submit", json!({ "object": "gone" })).await.unwrap_err().code, "INVALID_REQUEST");
+    let digest = "0".repeat(64);
+    assert_eq!(w.ask::<Submitted>("plan.submit", json!({ "object": digest })).await.unwrap_err().code, "UNKNOWN_OBJECT");
     assert_eq!(w.ask::<Noted>("plan.cancel", json!({ "planId": "nobody" })).await.unwrap_err().code, "UNKNOWN_PLAN");
     assert_eq!(w.ask::<SummaryAnswer>("summary.get", json!({ "planId": "nobody" })).await.unwrap_err().code, "UNKNOWN_PLAN");
     assert!(w.log().await.iter().all(|m| m.subject.starts_with("ff.fence.")), "nothing of it is in the log");
