@@ -10,7 +10,7 @@ use super::protocol_version;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// See [`PROTOCOL_VERSION`].
+    /// See [`PROTOCOL_VERSION`](fanfold_domain::event::PROTOCOL_VERSION).
     #[serde(default = "protocol_version")]
     pub protocol_version: u32,
     /// Version of the terminal's software.
