@@ -7,6 +7,7 @@
 //!   .hq                               submit, look, wait for an event, verify
 //!   .cli()                            the command line as people use it
 //! Hand::connect(url, id)              a terminal played by hand over plain NATS
+//! World::new()                        every service over one ledger in memory, in virtual time ([`world`])
 //! ```
 //!
 //! Nothing here waits by sleeping: [`wait::until`] looks again until something is so, and fails with what it was when its time is up.
@@ -22,3 +23,4 @@ pub mod plans;
 pub mod process;
 pub mod stack;
 pub mod wait;
+pub mod world;

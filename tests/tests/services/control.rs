@@ -5,8 +5,8 @@ use fanfold_domain::task::{FailReason, TaskState};
 use fanfold_wire::api::Noted;
 use serde_json::json;
 
-use crate::terminal::Act;
-use crate::world::{ROLES, Role, World};
+use fanfold_tests::world::terminal::Act;
+use fanfold_tests::world::{ROLES, Role, World};
 
 /// Stores that are quick, slow, silent, offline, failing.
 async fn mixed() -> World {

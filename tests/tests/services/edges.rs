@@ -8,9 +8,9 @@ use fanfold_wire::api::{Noted, PlanList, Submitted, SummaryAnswer, TaskList};
 use fanfold_wire::terminal::{ReportAnswer, ReportStatus};
 use serde_json::{Value, json};
 
-use crate::handle::Fault;
-use crate::terminal::{Act, event, send};
-use crate::world::{Role, World, document};
+use fanfold_tests::world::handle::Fault;
+use fanfold_tests::world::terminal::{Act, event, send};
+use fanfold_tests::world::{Role, World, document};
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_is_taken_once() {

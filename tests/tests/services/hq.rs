@@ -8,9 +8,9 @@ use fanfold_ledger::port::{Buckets, Log};
 use futures::StreamExt;
 use serde_json::json;
 
-use crate::handle::Fault;
-use crate::terminal::Act;
-use crate::world::{ROLES, Role, World};
+use fanfold_tests::world::handle::Fault;
+use fanfold_tests::world::terminal::Act;
+use fanfold_tests::world::{ROLES, Role, World};
 
 async fn five() -> World {
     let mut w = World::new().await;
@@ -268,7 +268,7 @@ async fn a_cap_over_all_plans_is_never_exceeded() {
         let live: usize = w.hq.open.read().open().map(|v| v.live.count()).sum();
         assert!(live <= 3, "{live} out at once");
         w.sleep(20).await;
-        assert!(w.clock.now_ms() < crate::world::EPOCH_MS + 60_000, "{}", w.tail(20).await);
+        assert!(w.clock.now_ms() < fanfold_tests::world::EPOCH_MS + 60_000, "{}", w.tail(20).await);
     }
     w.check().await;
 }

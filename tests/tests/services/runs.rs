@@ -4,8 +4,8 @@ use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::task::{FailReason, Outcome, TaskState};
 use serde_json::json;
 
-use crate::terminal::{Act, Options, event, send};
-use crate::world::World;
+use fanfold_tests::world::World;
+use fanfold_tests::world::terminal::{Act, Options, event, send};
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_that_goes_well_is_complete_and_final() {

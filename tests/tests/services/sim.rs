@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fanfold_wire::api::Noted;
 use serde_json::json;
 
-use crate::handle::Fault;
-use crate::terminal::{Act, Options};
-use crate::world::{ROLES, Role, World};
+use fanfold_tests::world::handle::Fault;
+use fanfold_tests::world::terminal::{Act, Options};
+use fanfold_tests::world::{ROLES, Role, World};
 
 const STORES: usize = 20;
 /// How long chance reigns, in ms.

@@ -1,4 +1,4 @@
-//! One process of a [`FakeTerminal`](crate::terminal::FakeTerminal), from its start to its end.
+//! One process of a [`FakeTerminal`](super::terminal::FakeTerminal), from its start to its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,26 +16,26 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::terminal::{Account, Act, Options, Report, Shared, State, event, identity, send};
+use super::terminal::{Account, Act, Options, Report, Shared, State, event, identity, send};
 
 enum Heard {
     Answer(u64, Option<ReportResult>),
     Synced(Option<SyncAnswer>),
 }
 
-pub struct Life {
-    pub id: TerminalId,
-    pub boot: String,
-    pub ledger: MemoryLedger,
-    pub options: Options,
-    pub account: Account,
-    pub shared: Arc<Mutex<Shared>>,
+pub(super) struct Life {
+    pub(super) id: TerminalId,
+    pub(super) boot: String,
+    pub(super) ledger: MemoryLedger,
+    pub(super) options: Options,
+    pub(super) account: Account,
+    pub(super) shared: Arc<Mutex<Shared>>,
     /// Runs by when they end; `None`: never.
-    pub runs: BTreeMap<TaskId, (u32, Option<Instant>, Act)>,
+    pub(super) runs: BTreeMap<TaskId, (u32, Option<Instant>, Act)>,
 }
 
 impl Life {
-    pub async fn run(mut self) {
+    pub(super) async fn run(mut self) {
         let mut commands = self.ledger.subscribe(&subjects::commands(&self.id), None).await.unwrap();
         let (tell, mut heard) = mpsc::unbounded_channel();
         self.recover();

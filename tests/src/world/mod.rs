@@ -1,5 +1,12 @@
 //! Every service over one ledger in memory, in virtual time.
 
+#![allow(missing_docs)]
+
+mod checks;
+pub mod handle;
+mod life;
+pub mod terminal;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,8 +31,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::handle::{Faults, Handle};
-use crate::terminal::{Account, Act, FakeTerminal, Options};
+use handle::{Faults, Handle};
+use terminal::{Account, Act, FakeTerminal, Options};
 
 pub const EPOCH_MS: i64 = 1_700_000_000_000;
 pub const BEAT_MS: u64 = 1_000;

@@ -14,7 +14,7 @@ use fanfold_wire::record::{PlanRecord, TaskRecord, plan_key, task_key};
 use futures::StreamExt;
 use serde_json::Value;
 
-use crate::world::World;
+use super::World;
 
 impl World {
     /// What must hold of every history: summaries reproducible and adding up, cancels clean, no attempt begun twice, state as folded.

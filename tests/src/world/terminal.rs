@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::life::Life;
+use super::life::Life;
 
 /// What it does with an attempt.
 #[derive(Debug, Clone)]
