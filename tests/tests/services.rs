@@ -5,8 +5,12 @@
 mod control;
 #[path = "services/edges.rs"]
 mod edges;
+#[path = "services/elsewhere.rs"]
+mod elsewhere;
 #[path = "services/hq.rs"]
 mod hq;
+#[path = "services/large.rs"]
+mod large;
 #[path = "services/runs.rs"]
 mod runs;
 #[path = "services/sim.rs"]

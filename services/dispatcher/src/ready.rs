@@ -13,6 +13,8 @@ use crate::work::{Deciding, Decision, PlanWork, Work};
 
 /// Most tasks of one plan handed out before the next plan has its turn.
 const TURN_TASKS: usize = 64;
+/// Most hand-outs that are not in view yet. Where the view lags, so would a cancel: what nobody can take back any more is bounded.
+const UNSEEN_MAX: usize = 2_000;
 /// How soon a task whose terminal is full is looked at again, in milliseconds; an event of that terminal comes sooner.
 const FULL_AGAIN_MS: i64 = 1_000;
 
@@ -44,6 +46,11 @@ fn out_at(model: &Model, work: &Work, terminal: &TerminalId, hq: &Hq) -> usize {
 /// Hands out what the caps allow: the decisions go to the outbox.
 pub(crate) fn hand_out(model: &Model, work: &mut Work, terminals: &Terminals, hq: &Hq, in_flight_max: usize) {
     let mut total: usize = model.open().map(|v| out(v, work, hq)).sum();
+    let unseen: usize = work.plans.values().map(|w| w.handing_out.count()).sum();
+    if unseen >= UNSEEN_MAX {
+        return;
+    }
+    let in_flight_max = in_flight_max.min(total + UNSEEN_MAX - unseen);
     let mut plans: Vec<PlanId> = work.plans.iter().filter(|(_, w)| !w.ready.is_empty()).map(|(id, _)| id.clone()).collect();
     if let Some(turn) = &work.turn {
         let begin = plans.partition_point(|p| p <= turn);

@@ -50,6 +50,7 @@ pub const ROLES: [Role; 5] = [Role::Api, Role::Recorder, Role::Dispatcher, Role:
 
 struct Running {
     faults: Arc<Faults>,
+    end: Shutdown,
     task: JoinHandle<Result<(), LedgerError>>,
 }
 
@@ -81,7 +82,8 @@ impl Process {
         let handle = Handle::new(&self.ledger);
         let faults = Arc::clone(&handle.faults);
         let (ledger, open, clock): (Arc<dyn Ledger>, _, _) = (Arc::new(handle), self.open.clone(), self.clock.clone());
-        let end = Shutdown::new();
+        let shutdown = Shutdown::new();
+        let end = shutdown.clone();
         let task = match role {
             Role::Api => tokio::spawn(fanfold_api::run(fanfold_api::Deps { ledger, open, clock }, end)),
             Role::Recorder => {
@@ -107,7 +109,7 @@ impl Process {
                 tokio::spawn(fanfold_convergence::run(fanfold_convergence::Deps { ledger, open, clock, config }, end))
             }
         };
-        self.running.insert(role, Running { faults, task });
+        self.running.insert(role, Running { faults, end: shutdown, task });
     }
 
     /// Drops a service in the middle of whatever it does.
@@ -115,6 +117,13 @@ impl Process {
         if let Some(running) = self.running.remove(&role) {
             running.task.abort();
         }
+    }
+
+    /// Ends a service in order.
+    pub async fn end(&mut self, role: Role) {
+        let running = self.running.remove(&role).unwrap();
+        running.end.trigger();
+        running.task.await.unwrap().unwrap();
     }
 
     pub fn faults(&self, role: Role) -> &Faults {
