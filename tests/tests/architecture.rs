@@ -24,13 +24,18 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("fanfold-console", Some(SERVICE)),
     ("fanfold-terminal", Some(&["fanfold-sdk", "fanfold-wire", "fanfold-process"])),
     ("fanfold", None),
+    (MODEL, Some(&[])),
     (TESTS, None),
 ];
 const TESTS: &str = "fanfold-tests";
+/// The reference model: says what must be true without any line of the product.
+const MODEL: &str = "fanfold-model";
 /// Who may name the NATS client.
 const NATS: &[&str] = &["fanfold-ledger", "fanfold-sdk", TESTS];
 /// What the pure core may use of others.
 const DOMAIN_EXTERNAL: &[&str] = &["serde", "serde_json", "thiserror"];
+/// What the reference model may use of others.
+const MODEL_EXTERNAL: &[&str] = &["serde_json", "sha2", "hex"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -42,7 +47,7 @@ struct Edge {
     ours: bool,
 }
 
-/// Every package of the workspace with its edges; dev-dependencies are left out.
+/// Every package of the workspace with its edges; dev-dependencies are left out, except the model's.
 fn packages() -> BTreeMap<String, Vec<Edge>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
@@ -51,7 +56,9 @@ fn packages() -> BTreeMap<String, Vec<Edge>> {
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let edges = |package: &Value| {
-        let dependencies = package["dependencies"].as_array().unwrap().iter().filter(|d| d["kind"] != "dev");
+        // What the model is tested with must not be the product either.
+        let all = package["name"] == MODEL;
+        let dependencies = package["dependencies"].as_array().unwrap().iter().filter(|d| all || d["kind"] != "dev");
         dependencies.map(|d| Edge { name: text(&d["name"]), ours: !d["path"].is_null() }).collect()
     };
     metadata["packages"].as_array().unwrap().iter().map(|p| (text(&p["name"]), edges(p))).collect()
@@ -68,10 +75,11 @@ fn forbidden(packages: &BTreeMap<String, Vec<Edge>>) -> Vec<String> {
         for edge in edges {
             let allowed_of_ours = match allowed {
                 Some(list) => list.contains(&edge.name.as_str()),
-                None => edge.name != TESTS,
+                None => edge.name != TESTS && (edge.name != MODEL || package == TESTS),
             };
             let wrong = (edge.ours && !allowed_of_ours)
                 || (edge.name == "async-nats" && !NATS.contains(&package.as_str()))
+                || (package == MODEL && !edge.ours && !MODEL_EXTERNAL.contains(&edge.name.as_str()))
                 || (package == "fanfold-domain" && !edge.ours && !DOMAIN_EXTERNAL.contains(&edge.name.as_str()));
             if wrong {
                 found.push(format!("{package} -> {}", edge.name));
@@ -101,6 +109,9 @@ fn a_forbidden_edge_is_noticed() {
         ("fanfold-api", edge("fanfold-recorder", true)),
         ("fanfold-process", edge("fanfold-domain", true)),
         ("fanfold", edge(TESTS, true)),
+        ("fanfold", edge(MODEL, true)),
+        (MODEL, edge("fanfold-domain", true)),
+        (MODEL, edge("serde", false)),
         ("fanfold-extra", edge("serde", false)),
     ];
     for (package, edge) in cases {

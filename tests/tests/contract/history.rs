@@ -5,8 +5,10 @@ use fanfold_domain::plan::{Asked, LoggedPlanEvent, PlanEvent, PlanSpec, Seal, Su
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
 use fanfold_wire::digest::{sha256_hex, targets_sha256};
+use fanfold_wire::event::{Header, decision_id, encode, plan_data, plan_event_id, report_id, task_data};
+use fanfold_wire::subjects;
 
-use crate::samples::{dispatched, json, spec, succeeded, target, terminal};
+use crate::samples::{dispatched, json, plan_id, spec, succeeded, target, task_id, terminal};
 
 /// Targets of the plan.
 pub(crate) const TARGETS: [&str; 10] =
@@ -17,6 +19,8 @@ const START_MS: i64 = 1_789_000_000_000;
 pub(crate) struct History {
     /// The plan as it stands.
     pub(crate) view: PlanView,
+    /// The messages as they would be stored: sequence, log time (epoch ms), subject, payload.
+    pub(crate) messages: Vec<(u64, i64, String, Vec<u8>)>,
     seq: u64,
 }
 
@@ -30,7 +34,8 @@ impl History {
         let mut spec = spec();
         change(&mut spec);
         let submitted = LoggedPlanEvent { seq: 11, time_ms: time_ms(11), event: PlanEvent::Submitted(Box::new(spec)) };
-        let mut history = Self { view: PlanView::begin(&submitted).unwrap(), seq: 11 };
+        let mut history = Self { view: PlanView::begin(&submitted).unwrap(), messages: Vec::new(), seq: 11 };
+        history.store_plan(&submitted.event, 0);
         history.plan(PlanEvent::Targets { targets: targets.iter().map(|t| target(t)).collect() });
         let count = u32::try_from(targets.len()).unwrap();
         history.plan(PlanEvent::Sealed(Seal { count, sha256: targets_sha256(targets.iter().copied()), by: "ops".into() }));
@@ -39,7 +44,9 @@ impl History {
 
     /// Writes a plan event.
     pub(crate) fn plan(&mut self, event: PlanEvent) {
+        let plan_seq = self.view.plan.plan_seq;
         self.seq += 1;
+        self.store_plan(&event, plan_seq);
         self.view.apply_plan(&LoggedPlanEvent { seq: self.seq, time_ms: time_ms(self.seq), event });
     }
 
@@ -47,7 +54,30 @@ impl History {
     pub(crate) fn task(&mut self, id: &str, event: TaskEvent) {
         self.seq += 1;
         let writer = if event.is_decision() { Writer::Hq } else { Writer::Terminal(terminal(id)) };
+        self.store_task(id, &event);
         self.view.apply_task(&target(id), &LoggedTaskEvent { seq: self.seq, time_ms: time_ms(self.seq), writer, event });
+    }
+
+    fn store(&mut self, subject: String, name: &str, data: &serde_json::value::RawValue, id: &str, about: &str) {
+        let header = Header { id, source: "/test", subject: about, time_ms: None, traceparent: None };
+        self.messages.push((self.seq, time_ms(self.seq), subject, encode(name, data, header).unwrap()));
+    }
+
+    fn store_plan(&mut self, event: &PlanEvent, plan_seq: u64) {
+        let (data, plan) = (plan_data(event).unwrap(), plan_id());
+        let id = plan_event_id(&plan, event, plan_seq, &data);
+        self.store(subjects::plan_event(&plan, event.name()), &format!("plan.{}", event.name()), &data, &id, plan.as_str());
+    }
+
+    fn store_task(&mut self, id: &str, event: &TaskEvent) {
+        let (task, by) = (task_id(id), terminal(id));
+        let decision_seq = self.view.tasks[self.view.plan.index[&target(id)] as usize].decision_seq;
+        let (subject, message_id) = if event.is_decision() {
+            (subjects::task_decision(&task, Some(&by)), decision_id(&task, event, decision_seq))
+        } else {
+            (subjects::task_report(&task, &by), report_id(&task, &by, event))
+        };
+        self.store(subject, event.name(), &task_data(event).unwrap(), &message_id, &task.to_string());
     }
 
     /// Computes the next summary, writes its event, and gives its bytes.
