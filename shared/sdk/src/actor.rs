@@ -9,14 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, Message, Subscriber};
 use bytes::Bytes;
 use fanfold_wire::domain::event::Dispatched;
 use fanfold_wire::subjects;
 use fanfold_wire::terminal::{AttemptRef, Beat, Command, Identity, ReportResult, SyncAnswer};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt};
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -28,12 +27,14 @@ use self::sync::SyncClock;
 use crate::config::TerminalConfig;
 use crate::connects::Connects;
 use crate::handler::Registry;
+use crate::holds;
 use crate::holds::{Action, Admission, Holds, Origin};
 use crate::journal::{EndKind, Op, Record};
 use crate::outbox::{Outbox, ReportKey};
+use crate::reports::{self, Author};
 use crate::runner::{self, RunnerShared};
 use crate::stats::TerminalStats;
-use crate::{holds, reports};
+use crate::transport::{Incoming, Transport};
 
 /// Commands taken in one turn before anything else is looked at again.
 const COMMANDS_PER_TURN: usize = 64;
@@ -68,12 +69,12 @@ enum Sending {
 /// A started terminal; see the module.
 pub(crate) struct Actor {
     pub(crate) config: TerminalConfig,
-    pub(crate) client: Client,
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) registry: Registry,
     pub(crate) identity: Identity,
     pub(crate) shared: Arc<RunnerShared>,
     pub(crate) holds: Holds,
-    pub(crate) subscription: Subscriber,
+    pub(crate) subscription: BoxStream<'static, Incoming>,
     pub(crate) inputs: mpsc::Receiver<Input>,
     pub(crate) connects: Connects,
     pub(crate) shutdown: CancellationToken,
@@ -97,15 +98,10 @@ struct Running {
     stats: TerminalStats,
 }
 
-/// A pause of 80 to 100 % of `interval_ms`: never longer, so that three missing beats stay three.
-pub(crate) fn spread(interval_ms: u64) -> Duration {
-    Duration::from_millis(interval_ms).mul_f64(0.8 + 0.2 * rand::random::<f64>())
-}
-
 impl Actor {
     /// Runs until the shutdown is over.
     pub(crate) async fn run(self) {
-        let clock = SyncClock::starting(self.config.sync_jitter_ms);
+        let clock = SyncClock::starting(&self.config.chance, self.config.sync_jitter_ms);
         let mut running = Running {
             actor: self,
             runs: JoinSet::new(),
@@ -137,14 +133,17 @@ impl Running {
     async fn turn(&mut self) {
         let wake = self.wake();
         let shutdown = self.actor.shutdown.clone();
+        // What can always be ready comes after what can't. Connects are counted, not queued; inputs, writes and syncs only follow from
+        // commands taken before; a flood of commands is last and taken in bites. Time needs no place before them: whatever is due
+        // is done between two turns.
         tokio::select! {
             biased;
             () = shutdown.cancelled(), if self.closing.is_none() => self.begin_closing(),
+            () = self.actor.connects.next() => self.take_connect(),
             Some(input) = self.actor.inputs.recv() => self.take(input),
             Some(written) = self.writes.next(), if !self.writes.is_empty() => self.take_written(written),
             Some(answer) = self.syncs.next(), if !self.syncs.is_empty() => self.take_sync(answer),
             message = self.actor.subscription.next(), if self.listening => self.take_messages(message),
-            () = self.actor.connects.next() => self.take_connect(),
             () = tokio::time::sleep_until(wake) => {}
         }
     }
@@ -174,7 +173,7 @@ impl Running {
                     }
                 }
                 if actor.holds.wants_sync() {
-                    self.clock.soon();
+                    self.clock.soon(&self.actor.config.chance);
                 }
             }
         }
@@ -204,7 +203,7 @@ impl Running {
         self.actor.holds.set_journal_ok(ok);
     }
 
-    fn take_messages(&mut self, first: Option<Message>) {
+    fn take_messages(&mut self, first: Option<Incoming>) {
         let mut next = Some(first);
         for _ in 0..COMMANDS_PER_TURN {
             match next {
@@ -223,7 +222,7 @@ impl Running {
         }
     }
 
-    fn take_command(&mut self, message: &Message) {
+    fn take_command(&mut self, message: &Incoming) {
         let Some(command) = read_command(message) else {
             self.stats.undecodable += 1;
             return;
@@ -237,8 +236,9 @@ impl Running {
         let jitter_ms = self.actor.config.sync_jitter_ms;
         // An answer awaited over the old connection never comes.
         self.syncs.clear();
-        self.clock.reconnected(jitter_ms);
-        self.actor.shared.outbox.reconnected(sync::within(jitter_ms));
+        let chance = &self.actor.config.chance;
+        self.clock.reconnected(chance, jitter_ms);
+        self.actor.shared.outbox.reconnected(chance.within(jitter_ms));
     }
 
     /// Does what the rules said. All reports of one turn reach the outbox together, so that they can share a batch.
@@ -256,7 +256,8 @@ impl Running {
                     }
                 }
                 Action::Report { attempt, end, event, traceparent, durable } => {
-                    let report = reports::write(&self.actor.config.id, &attempt.task_id, traceparent.as_deref(), &event);
+                    let author = Author { terminal: &self.actor.config.id, clock: &self.actor.config.clock };
+                    let report = reports::write(author, &attempt.task_id, traceparent.as_deref(), &event);
                     if durable {
                         self.write_report(attempt, end, report);
                     } else {
@@ -307,7 +308,7 @@ impl Running {
         if Instant::now() < self.next_beat {
             return;
         }
-        self.next_beat = Instant::now() + spread(self.actor.config.beat_interval_ms);
+        self.next_beat = Instant::now() + self.actor.config.chance.spread(self.actor.config.beat_interval_ms);
         if !self.actor.holds.journal_ok() && self.writes.is_empty() {
             self.probe_journal();
         }
@@ -315,9 +316,8 @@ impl Running {
     }
 
     async fn beat(&mut self, goodbye: bool) {
-        let client = &self.actor.client;
         // Beats are worth nothing later; while the connection is down they would fill the client's buffer and then block.
-        if client.connection_state() != async_nats::connection::State::Connected {
+        if !self.actor.transport.is_connected() {
             return;
         }
         let beat = Beat {
@@ -327,7 +327,8 @@ impl Running {
             journal_unavailable: !self.actor.holds.journal_ok(),
         };
         let Ok(payload) = serde_json::to_vec(&beat) else { return };
-        let publish = client.publish(subjects::beat(&self.actor.config.id), payload.into());
+        let subject = subjects::beat(&self.actor.config.id);
+        let publish = self.actor.transport.publish(&subject, payload.into());
         if let Ok(Ok(())) = tokio::time::timeout(PUBLISH_WAIT, publish).await {
             self.stats.beats += 1;
         }
@@ -369,10 +370,9 @@ fn send(outbox: &mut Outbox, sends: Vec<Sending>) {
 }
 
 /// The task is in the subject, the sequence in the header the server put there; without one it is no stored decision.
-fn read_command(message: &Message) -> Option<Command> {
-    let (_, task) = subjects::parse_command(message.subject.as_str())?;
-    let seq = message.headers.as_ref()?.get(async_nats::header::NATS_SEQUENCE)?.as_str().parse().ok()?;
-    let read = Command::decode(task, seq, &message.payload);
+fn read_command(message: &Incoming) -> Option<Command> {
+    let (_, task) = subjects::parse_command(&message.subject)?;
+    let read = Command::decode(task, message.seq?, &message.payload);
     read.inspect_err(|error| tracing::warn!(subject = %message.subject, %error, "a command can't be read")).ok()
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use fanfold_wire::domain::ids::TerminalId;
 use fanfold_wire::terminal::BEAT_INTERVAL_MS_MAX;
 
+use crate::chance::Chance;
+use crate::clock::WallClock;
 use crate::connects::Connects;
 use crate::error::TerminalError;
 
@@ -46,8 +48,12 @@ pub struct TerminalConfig {
     pub mute: bool,
     /// Sends every report again after these pauses: plays a network that repeats.
     pub duplicate_reports: Option<Vec<Duration>>,
-    /// Tells of (re)connects. `None`: the client's statistics are looked at once a second.
+    /// Tells of (re)connects. `None`: a NATS client's statistics are looked at once a second; of another transport nothing is told.
     pub connects: Option<Connects>,
+    /// Boot id, jitters and pauses are drawn from it.
+    pub chance: Chance,
+    /// The time of day its reports claim.
+    pub clock: WallClock,
 }
 
 impl TerminalConfig {
@@ -72,6 +78,8 @@ impl TerminalConfig {
             mute: false,
             duplicate_reports: None,
             connects: None,
+            chance: Chance::system(),
+            clock: WallClock::system(),
         }
     }
 

@@ -32,6 +32,16 @@ impl Connects {
         (sender, Self { count })
     }
 
+    /// From a count that somebody else raises at every connect.
+    pub fn counted_by(count: watch::Receiver<u64>) -> Self {
+        Self { count }
+    }
+
+    /// Nobody tells.
+    pub(crate) fn never() -> Self {
+        Self::manual().1
+    }
+
     /// Looks at the client's own count once a second, for as long as the handle lives.
     pub(crate) fn watching(client: &Client) -> (Self, AbortOnDropHandle<()>) {
         let (sender, connects) = Self::manual();

@@ -173,10 +173,5 @@ pub trait Journal: Send + Sync + 'static {
     fn write_lazily(&self, terminal: &TerminalId, ops: Vec<Op>);
 }
 
-/// A new random id for a journal or a boot.
-pub(crate) fn random_id() -> String {
-    uuid::Uuid::new_v4().simple().to_string()
-}
-
 #[cfg(test)]
 mod tests;

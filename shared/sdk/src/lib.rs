@@ -10,6 +10,8 @@
 //! receipt are used, never HQ's absolute times. A killed process may have acted half way: handlers must be repeatable.
 
 mod actor;
+mod chance;
+mod clock;
 mod config;
 pub mod connection;
 mod connects;
@@ -24,7 +26,10 @@ mod runner;
 mod slots;
 mod stats;
 mod terminal;
+pub mod transport;
 
+pub use chance::Chance;
+pub use clock::WallClock;
 pub use config::TerminalConfig;
 pub use connects::Connects;
 pub use error::TerminalError;
@@ -33,5 +38,6 @@ pub use journal::{DiskJournal, DiskOptions, Journal, JournalError, MemoryJournal
 pub use slots::slots_ceiling;
 pub use stats::TerminalStats;
 pub use terminal::{Terminal, TerminalHandle};
+pub use transport::Transport;
 
 pub use fanfold_wire as wire;

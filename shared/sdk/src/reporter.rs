@@ -4,14 +4,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, Request};
 use bytes::Bytes;
 use fanfold_wire::terminal::ReportAnswer;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::time::Instant;
 
 use crate::actor::Input;
+use crate::chance::Chance;
 use crate::outbox::{Next, Outbox};
+use crate::transport::Transport;
 
 /// Repeated requests (fault injection) on their way at once.
 const REPEATS_MAX: usize = 1024;
@@ -53,30 +54,30 @@ impl SharedOutbox {
 
 /// What the reporter needs.
 pub(crate) struct Reporter {
-    pub(crate) client: Client,
+    pub(crate) transport: Arc<dyn Transport>,
     pub(crate) subject: String,
     pub(crate) outbox: SharedOutbox,
     pub(crate) inputs: mpsc::Sender<Input>,
     pub(crate) timeout: Duration,
     pub(crate) repeats: Vec<Duration>,
+    pub(crate) chance: Chance,
 }
 
 /// Sends a request and reads its answer as JSON; `None`: nobody answered, or nothing that can be read.
 pub(crate) async fn ask<T: serde::de::DeserializeOwned>(
-    client: &Client,
-    subject: String,
+    transport: &dyn Transport,
+    subject: &str,
     payload: Bytes,
     timeout: Duration,
 ) -> Option<T> {
     // While the connection is down the client would buffer the request and send it much later.
-    if client.connection_state() != async_nats::connection::State::Connected {
+    if !transport.is_connected() {
         return None;
     }
-    let request = Request::new().payload(payload).timeout(Some(timeout));
-    let sent = client.send_request(subject.clone(), request);
+    let sent = transport.request(subject, payload, timeout);
     match tokio::time::timeout(timeout + SEND_SLACK, sent).await {
-        Ok(Ok(message)) => {
-            let read = serde_json::from_slice(&message.payload);
+        Ok(Ok(answer)) => {
+            let read = serde_json::from_slice(&answer);
             read.inspect_err(|error| tracing::warn!(subject, %error, "an answer can't be read")).ok()
         }
         Ok(Err(error)) => {
@@ -101,7 +102,7 @@ pub(crate) async fn run(reporter: Reporter) {
             Next::Batch(batch) => {
                 reporter.repeat(&batch.payload, &repeating);
                 let answer = reporter.send(batch.payload.clone()).await;
-                let chance = rand::random::<f64>();
+                let chance = reporter.chance.unit();
                 let now = Instant::now();
                 let told = match answer {
                     Some(answer) => reporter.outbox.look().answered(&batch, answer, now, chance),
@@ -122,7 +123,9 @@ impl Reporter {
     async fn send(&self, payload: Bytes) -> Option<ReportAnswer> {
         let reconnected = self.outbox.reconnected.notified();
         tokio::select! {
-            answer = ask(&self.client, self.subject.clone(), payload, self.timeout) => answer,
+            // An answer that is there is taken, whatever the connection did since.
+            biased;
+            answer = ask(self.transport.as_ref(), &self.subject, payload, self.timeout) => answer,
             () = reconnected => None,
         }
     }
@@ -131,11 +134,11 @@ impl Reporter {
     fn repeat(&self, payload: &Bytes, repeating: &Arc<Semaphore>) {
         for pause in &self.repeats {
             let Ok(permit) = repeating.clone().try_acquire_owned() else { return };
-            let (client, subject, payload) = (self.client.clone(), self.subject.clone(), payload.clone());
+            let (transport, subject, payload) = (self.transport.clone(), self.subject.clone(), payload.clone());
             let (pause, timeout) = (*pause, self.timeout);
             tokio::spawn(async move {
                 tokio::time::sleep(pause).await;
-                let _: Option<ReportAnswer> = ask(&client, subject, payload, timeout).await;
+                let _: Option<ReportAnswer> = ask(transport.as_ref(), &subject, payload, timeout).await;
                 drop(permit);
             });
         }

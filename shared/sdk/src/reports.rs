@@ -1,15 +1,22 @@
 //! Reports as bytes. They are written once: what is sent again is the same to the byte.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 use fanfold_wire::domain::event::TaskEvent;
 use fanfold_wire::domain::ids::{TaskId, TerminalId};
 use fanfold_wire::event::{EventError, Header, encode, report_id, task_data};
 
-/// Writes a report. `time` is this machine's claim; HQ goes by the log's own.
-pub(crate) fn write(terminal: &TerminalId, task: &TaskId, traceparent: Option<&str>, event: &TaskEvent) -> Bytes {
-    match try_write(terminal, task, traceparent, event) {
+use crate::clock::WallClock;
+
+/// Who writes reports, and by which clock. The time in them is this machine's claim; HQ goes by the log's own.
+#[derive(Clone, Copy)]
+pub(crate) struct Author<'a> {
+    pub(crate) terminal: &'a TerminalId,
+    pub(crate) clock: &'a WallClock,
+}
+
+/// Writes a report.
+pub(crate) fn write(author: Author<'_>, task: &TaskId, traceparent: Option<&str>, event: &TaskEvent) -> Bytes {
+    match try_write(author, task, traceparent, event) {
         Ok(bytes) => bytes,
         Err(error) => {
             // Not reachable with the values reports are made of. The recorder answers an empty object as malformed, which settles it.
@@ -19,22 +26,17 @@ pub(crate) fn write(terminal: &TerminalId, task: &TaskId, traceparent: Option<&s
     }
 }
 
-fn try_write(terminal: &TerminalId, task: &TaskId, traceparent: Option<&str>, event: &TaskEvent) -> Result<Bytes, EventError> {
+fn try_write(author: Author<'_>, task: &TaskId, traceparent: Option<&str>, event: &TaskEvent) -> Result<Bytes, EventError> {
+    let terminal = author.terminal;
     let data = task_data(event)?;
     let header = Header {
         id: &report_id(task, terminal, event),
         source: &format!("/terminal/{terminal}"),
         subject: &task.to_string(),
-        time_ms: now_ms(),
+        time_ms: author.clock.now_ms(),
         traceparent,
     };
     Ok(Bytes::from(encode(event.name(), &data, header)?))
-}
-
-#[allow(clippy::disallowed_methods)] // a claim in a report, that nothing is decided by; this crate depends on no process library
-fn now_ms() -> Option<i64> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    i64::try_from(since.as_millis()).ok()
 }
 
 #[cfg(test)]
@@ -48,12 +50,13 @@ mod tests {
     fn a_report_is_a_cloud_event_about_its_task() {
         let (terminal, task) = (TerminalId::new("S1").unwrap(), TaskId::parse("p.S1.main").unwrap());
         let event = TaskEvent::Progressed { attempt: 2, k: 3, step: "scan".into(), ms: 7 };
-        let bytes = write(&terminal, &task, Some("00-1-2-01"), &event);
+        let clock = WallClock::of(|| Some(1_700_000_000_000));
+        let bytes = write(Author { terminal: &terminal, clock: &clock }, &task, Some("00-1-2-01"), &event);
         let envelope = Envelope::parse(&bytes).unwrap();
         assert_eq!(envelope.id.as_deref(), Some("p.S1.main/2/S1/attempt.progressed/3"));
         assert_eq!((envelope.source.as_deref(), envelope.subject.as_deref()), (Some("/terminal/S1"), Some("p.S1.main")));
         assert_eq!(envelope.traceparent.as_deref(), Some("00-1-2-01"));
-        assert!(envelope.time.is_some());
+        assert_eq!(envelope.time.as_deref(), Some("2023-11-14T22:13:20Z"));
         let back = decode_task(envelope.name().unwrap(), envelope.data).unwrap();
         assert!(matches!(back, TaskEvent::Progressed { attempt: 2, k: 3, ms: 7, .. }));
     }

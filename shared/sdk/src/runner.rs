@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use fanfold_wire::domain::event::{TaskEvent, Verdict};
 use fanfold_wire::domain::ids::TerminalId;
 use fanfold_wire::terminal::{RESULT_BYTES_MAX, clip_message};
@@ -14,11 +15,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::actor::Input;
+use crate::clock::WallClock;
 use crate::handler::{Handler, HandlerError, RunContext, StepReporter};
 use crate::holds::{RunOrder, code};
 use crate::journal::{EndKind, Journal, Op, Record};
 use crate::reporter::SharedOutbox;
-use crate::reports;
+use crate::reports::{self, Author};
 
 /// Longest code and step name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -33,6 +35,14 @@ pub(crate) struct RunnerShared {
     pub(crate) stop_grace: Duration,
     pub(crate) watchdog: bool,
     pub(crate) mute: bool,
+    pub(crate) clock: WallClock,
+}
+
+impl RunnerShared {
+    fn write(&self, order: &RunOrder, event: &TaskEvent) -> Bytes {
+        let author = Author { terminal: &self.terminal, clock: &self.clock };
+        reports::write(author, &order.attempt.task_id, order.traceparent.as_deref(), event)
+    }
 }
 
 enum Outcome {
@@ -67,7 +77,7 @@ pub(crate) async fn run(
     };
     let run_ms = u64::try_from(started.elapsed().as_millis()).ok();
     let (end, event) = conclude(attempt.attempt, outcome, run_ms);
-    let report = reports::write(&shared.terminal, &attempt.task_id, order.traceparent.as_deref(), &event);
+    let report = shared.write(&order, &event);
     let finished = put(Record::Finished { end, report: report.clone() });
     let journaled = shared.journal.write(&shared.terminal, finished).await;
     if let Err(error) = &journaled {
@@ -81,7 +91,7 @@ fn report_start(shared: &RunnerShared, order: &RunOrder, now: Instant) {
         return;
     }
     let event = TaskEvent::Started { attempt: order.attempt.attempt };
-    let body = reports::write(&shared.terminal, &order.attempt.task_id, order.traceparent.as_deref(), &event);
+    let body = shared.write(order, &event);
     shared.outbox.change(|outbox| outbox.started(order.attempt.clone(), body, now + shared.started_hold));
 }
 
@@ -92,7 +102,8 @@ fn step_reporter(shared: &Arc<RunnerShared>, order: &RunOrder) -> StepReporter {
             return;
         }
         let event = TaskEvent::Progressed { attempt: attempt.attempt, k, step: clip_name(step).to_owned(), ms };
-        let body = reports::write(&shared.terminal, &attempt.task_id, traceparent.as_deref(), &event);
+        let author = Author { terminal: &shared.terminal, clock: &shared.clock };
+        let body = reports::write(author, &attempt.task_id, traceparent.as_deref(), &event);
         shared.outbox.change(|outbox| outbox.step(attempt.clone(), k, body, Instant::now()));
     })
 }

@@ -18,12 +18,13 @@ use crate::connects::Connects;
 use crate::error::TerminalError;
 use crate::handler::Registry;
 use crate::holds::{Holds, Setup};
-use crate::journal::{Journal, random_id};
+use crate::journal::Journal;
 use crate::outbox::{Backoff, Outbox};
 use crate::reporter::{self, Reporter, SharedOutbox};
 use crate::runner::RunnerShared;
 use crate::slots::slots_ceiling;
 use crate::stats::TerminalStats;
+use crate::transport::Transport;
 
 /// Inputs waiting for a terminal's actor; senders wait beyond it.
 const INPUTS_MAX: usize = 256;
@@ -48,38 +49,52 @@ pub struct TerminalHandle {
     stats: Arc<Mutex<TerminalStats>>,
     actor: AbortOnDropHandle<()>,
     reporter: AbortOnDropHandle<()>,
-    _connects: Option<AbortOnDropHandle<()>>,
+    connects: Option<AbortOnDropHandle<()>>,
 }
 
 impl Terminal {
-    /// Reads the journal, listens to commands, beats and syncs. Call it inside a tokio runtime. `client` and `journal` may be shared
-    /// with other terminals of the process; the same id must not be started twice.
+    /// [`Terminal::start_on`] over a NATS client. Without [`TerminalConfig::connects`] it looks for reconnects once a second.
     ///
     /// # Errors
-    /// A configuration that can't be used, a journal that can't be read, or a connection that is closed for good. A server that is
-    /// merely away is no error: the terminal waits for it.
+    /// As [`Terminal::start_on`].
     pub async fn start(
         client: Client,
         config: TerminalConfig,
         handlers: Registry,
         journal: Arc<dyn Journal>,
     ) -> Result<TerminalHandle, TerminalError> {
+        let (mut config, mut watcher) = (config, None);
+        if config.connects.is_none() {
+            let (connects, watching) = Connects::watching(&client);
+            (config.connects, watcher) = (Some(connects), Some(watching));
+        }
+        let mut handle = Self::start_on(Arc::new(client), config, handlers, journal).await?;
+        handle.connects = watcher;
+        Ok(handle)
+    }
+
+    /// Reads the journal, listens to commands, beats and syncs. Call it inside a tokio runtime. `transport` and `journal` may be
+    /// shared with other terminals of the process; the same id must not be started twice.
+    ///
+    /// # Errors
+    /// A configuration that can't be used, a journal that can't be read, or a connection that is closed for good. A server that is
+    /// merely away is no error: the terminal waits for it.
+    pub async fn start_on(
+        transport: Arc<dyn Transport>,
+        config: TerminalConfig,
+        handlers: Registry,
+        journal: Arc<dyn Journal>,
+    ) -> Result<TerminalHandle, TerminalError> {
         config.check()?;
         let loaded = journal.load(&config.id).await?;
-        let boot = random_id();
+        let boot = config.chance.id();
         let slots = config.slots.min(slots_ceiling());
-        let (connects, watcher) = match config.connects.clone() {
-            Some(connects) => (connects.starting_now(), None),
-            None => {
-                let (connects, watcher) = Connects::watching(&client);
-                (connects, Some(watcher))
-            }
-        };
+        let connects = config.connects.clone().map_or_else(Connects::never, Connects::starting_now);
         let subject = subjects::commands(&config.id);
         let subscription =
-            client.subscribe(subject.clone()).await.map_err(|e| TerminalError::Subscribe { subject, reason: e.to_string() })?;
+            transport.subscribe(&subject).await.map_err(|e| TerminalError::Subscribe { subject, reason: e.to_string() })?;
         let (inputs_in, inputs) = mpsc::channel(INPUTS_MAX);
-        let reporter = reporter_of(&client, &config, inputs_in.clone());
+        let reporter = reporter_of(&transport, &config, inputs_in.clone());
         let shared = shared_of(&config, journal, reporter.outbox.clone(), inputs_in);
         let setup = Setup {
             terminal: config.id.clone(),
@@ -93,7 +108,7 @@ impl Terminal {
         let (shutdown, tracker, stats) = (CancellationToken::new(), TaskTracker::new(), Arc::default());
         let actor = Actor {
             identity: identity(&config, slots, &loaded.journal_id, &boot, &handlers),
-            client,
+            transport,
             registry: handlers,
             shared: Arc::new(shared),
             holds,
@@ -117,21 +132,22 @@ impl Terminal {
             stats,
             actor: AbortOnDropHandle::new(tokio::spawn(actor.run())),
             reporter: AbortOnDropHandle::new(tokio::spawn(reporter::run(reporter))),
-            _connects: watcher,
+            connects: None,
         })
     }
 }
 
-fn reporter_of(client: &Client, config: &TerminalConfig, inputs: mpsc::Sender<Input>) -> Reporter {
+fn reporter_of(transport: &Arc<dyn Transport>, config: &TerminalConfig, inputs: mpsc::Sender<Input>) -> Reporter {
     let first = Duration::from_millis(config.report_retry_ms);
     let longest = Duration::from_millis(config.report_retry_max_ms);
     Reporter {
-        client: client.clone(),
+        transport: transport.clone(),
         subject: subjects::report(&config.id),
         outbox: SharedOutbox::new(Outbox::new(Backoff { first, longest })),
         inputs,
         timeout: Duration::from_millis(config.request_timeout_ms),
         repeats: config.duplicate_reports.clone().unwrap_or_default(),
+        chance: config.chance.clone(),
     }
 }
 
@@ -150,6 +166,7 @@ fn shared_of(
         stop_grace: Duration::from_millis(config.stop_grace_ms),
         watchdog: config.run_watchdog,
         mute: config.mute,
+        clock: config.clock.clone(),
     }
 }
 

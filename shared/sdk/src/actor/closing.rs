@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::Running;
@@ -83,13 +84,11 @@ impl Running {
 
     /// The last beat: whoever starts in this terminal's place needs not wait.
     pub(super) async fn say_goodbye(&mut self) {
-        if tokio::time::timeout(GOODBYE_WAIT, self.actor.subscription.unsubscribe()).await.is_err() {
-            tracing::debug!(terminal = %self.actor.config.id, "the connection is down at the end");
-        }
+        self.actor.subscription = futures::stream::empty().boxed();
         self.beat(true).await;
-        if self.actor.client.connection_state() == async_nats::connection::State::Connected {
+        if self.actor.transport.is_connected() {
             // If it doesn't get out, three missing beats say the same.
-            let _ = tokio::time::timeout(GOODBYE_WAIT, self.actor.client.flush()).await;
+            let _ = tokio::time::timeout(GOODBYE_WAIT, self.actor.transport.flush()).await;
         }
     }
 }

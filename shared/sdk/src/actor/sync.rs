@@ -6,7 +6,8 @@ use fanfold_wire::subjects;
 use fanfold_wire::terminal::{SyncAnswer, SyncRequest};
 use tokio::time::Instant;
 
-use super::{Running, admit, spread};
+use super::{Running, admit};
+use crate::chance::Chance;
 use crate::holds::SyncNext;
 use crate::outbox::Backoff;
 use crate::reporter::ask;
@@ -25,8 +26,8 @@ pub(super) struct SyncClock {
 
 impl SyncClock {
     /// The first comes within the jitter.
-    pub(super) fn starting(jitter_ms: u64) -> Self {
-        Self { next: within(jitter_ms), failures: 0 }
+    pub(super) fn starting(chance: &Chance, jitter_ms: u64) -> Self {
+        Self { next: chance.within(jitter_ms), failures: 0 }
     }
 
     /// When the next one is due.
@@ -35,35 +36,30 @@ impl SyncClock {
     }
 
     /// After a connect, whatever was planned.
-    pub(super) fn reconnected(&mut self, jitter_ms: u64) {
-        *self = Self::starting(jitter_ms);
+    pub(super) fn reconnected(&mut self, chance: &Chance, jitter_ms: u64) {
+        *self = Self::starting(chance, jitter_ms);
     }
 
     /// Not much later than now.
-    pub(super) fn soon(&mut self) {
-        self.next = self.next.min(Instant::now() + spread(SOON_MS));
+    pub(super) fn soon(&mut self, chance: &Chance) {
+        self.next = self.next.min(Instant::now() + chance.spread(SOON_MS));
     }
 
-    fn failed(&mut self, interval_ms: u64) {
+    fn failed(&mut self, chance: &Chance, interval_ms: u64) {
         self.failures += 1;
-        let pause = BACKOFF.pause(self.failures, rand::random());
+        let pause = BACKOFF.pause(self.failures, chance.unit());
         self.next = Instant::now() + pause.min(Duration::from_millis(interval_ms));
     }
 
-    fn answered(&mut self, next: SyncNext, interval_ms: u64) {
+    fn answered(&mut self, chance: &Chance, next: SyncNext, interval_ms: u64) {
         self.failures = 0;
         let pause_ms = match next {
             SyncNext::Normal | SyncNext::InUse => interval_ms,
             SyncNext::Soon | SyncNext::Later(None) => SOON_MS,
             SyncNext::Later(Some(ms)) => ms.clamp(*LATER_MS.start(), *LATER_MS.end()),
         };
-        self.next = Instant::now() + spread(pause_ms);
+        self.next = Instant::now() + chance.spread(pause_ms);
     }
-}
-
-/// A random time from now, at most the jitter away.
-pub(super) fn within(jitter_ms: u64) -> Instant {
-    Instant::now() + Duration::from_millis(jitter_ms).mul_f64(rand::random())
 }
 
 impl Running {
@@ -81,12 +77,12 @@ impl Running {
         };
         let interval_ms = actor.config.sync_interval_ms;
         let Ok(payload) = serde_json::to_vec(&request) else {
-            self.clock.failed(interval_ms);
+            self.clock.failed(&actor.config.chance, interval_ms);
             return;
         };
-        let (client, subject) = (actor.client.clone(), subjects::sync(&actor.config.id));
+        let (transport, subject) = (actor.transport.clone(), subjects::sync(&actor.config.id));
         let timeout = Duration::from_millis(actor.config.request_timeout_ms);
-        self.syncs.push(Box::pin(async move { ask(&client, subject, payload.into(), timeout).await }));
+        self.syncs.push(Box::pin(async move { ask(transport.as_ref(), &subject, payload.into(), timeout).await }));
     }
 
     /// Acts on an answer, or plans the next try.
@@ -94,7 +90,7 @@ impl Running {
         let interval_ms = self.actor.config.sync_interval_ms;
         let Some(answer) = answer else {
             self.stats.syncs_unanswered += 1;
-            self.clock.failed(interval_ms);
+            self.clock.failed(&self.actor.config.chance, interval_ms);
             return;
         };
         let actor = &mut self.actor;
@@ -111,6 +107,6 @@ impl Running {
                 "another process uses this terminal's id; stop one of the two, then confirm the one that stays with `terminal replace`");
         }
         self.stats.id_in_use = in_use;
-        self.clock.answered(next, interval_ms);
+        self.clock.answered(&actor.config.chance, next, interval_ms);
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::store::Store;
 use super::{Journal, JournalError, Loaded, Op};
+use crate::chance::Chance;
 
 mod store;
 
@@ -115,7 +116,7 @@ impl Journal for DiskJournal {
 
 fn aside_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".damaged-{}", super::random_id().get(..8).unwrap_or("x")));
+    name.push(format!(".damaged-{}", Chance::system().id().get(..8).unwrap_or("x")));
     PathBuf::from(name)
 }
 

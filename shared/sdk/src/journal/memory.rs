@@ -1,16 +1,17 @@
 //! A journal that lives as long as its process: for tests, demos and terminals that own no disk. Clones share their contents, so a
 //! terminal can be restarted on it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use fanfold_wire::domain::ids::{TaskId, TerminalId};
 
-use super::{Journal, JournalError, Loaded, Op, Record, Row, random_id};
+use super::{Journal, JournalError, Loaded, Op, Record, Row};
+use crate::chance::Chance;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Part {
     journal_id: String,
     rows: BTreeMap<(TaskId, u32), Record>,
@@ -19,8 +20,9 @@ struct Part {
 
 #[derive(Default)]
 struct Shared {
-    parts: Mutex<HashMap<TerminalId, Part>>,
+    parts: Mutex<BTreeMap<TerminalId, Part>>,
     failing: AtomicBool,
+    chance: Chance,
 }
 
 /// See the module.
@@ -35,12 +37,23 @@ impl MemoryJournal {
         Self::default()
     }
 
+    /// An empty journal whose ids are drawn from `chance`.
+    pub fn with_chance(chance: Chance) -> Self {
+        Self { shared: Arc::new(Shared { chance, ..Shared::default() }) }
+    }
+
+    /// Another journal with the same contents and the same ids, as on a cloned disk.
+    pub fn cloned_disk(&self) -> Self {
+        let parts = Mutex::new(self.parts().clone());
+        Self { shared: Arc::new(Shared { parts, failing: AtomicBool::new(false), chance: self.shared.chance.clone() }) }
+    }
+
     /// Makes every write fail as a full disk does, or work again.
     pub fn set_failing(&self, failing: bool) {
         self.shared.failing.store(failing, Ordering::SeqCst);
     }
 
-    fn parts(&self) -> MutexGuard<'_, HashMap<TerminalId, Part>> {
+    fn parts(&self) -> MutexGuard<'_, BTreeMap<TerminalId, Part>> {
         // A writer that panicked left whole rows behind: every change is one map operation.
         self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +94,7 @@ impl Journal for MemoryJournal {
         let mut parts = self.parts();
         let part = parts.entry(terminal.clone()).or_default();
         if part.journal_id.is_empty() {
-            part.journal_id = random_id();
+            part.journal_id = self.shared.chance.id();
         }
         let attempts =
             part.rows.iter().map(|((task, attempt), r)| Row { task: task.clone(), attempt: *attempt, record: Some(r.clone()) });

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use fanfold_wire::domain::ids::{TaskId, TerminalId};
 use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
 
-use super::super::{JournalError, Loaded, Op, Row, codec, random_id};
+use super::super::{JournalError, Loaded, Op, Row, codec};
+use crate::chance::Chance;
 
 /// (terminal, task, attempt) -> row. Attempt 0 holds the highest attempt known of which the row is gone.
 const ROWS: TableDefinition<'static, (&str, &str, u32), &[u8]> = TableDefinition::new("rows");
@@ -213,7 +214,7 @@ fn make_ids(database: &Database, path: &Path, terminals: &[&TerminalId]) -> Resu
         let mut ids = transaction.open_table(IDS).map_err(|e| judge(path, e))?;
         for terminal in terminals {
             if ids.get(terminal.as_str()).map_err(|e| judge(path, e))?.is_none() {
-                ids.insert(terminal.as_str(), random_id().as_str()).map_err(|e| judge(path, e))?;
+                ids.insert(terminal.as_str(), Chance::system().id().as_str()).map_err(|e| judge(path, e))?;
                 made = true;
             }
         }

@@ -1,0 +1,86 @@
+//! Where a terminal's random numbers come from: ids, jitters, pauses. Seeded, a terminal does the same again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A source of random numbers. Clones of a seeded one draw from the same sequence.
+#[derive(Debug, Clone, Default)]
+pub struct Chance {
+    /// State of SplitMix64; `None`: the machine's own randomness.
+    seeded: Option<Arc<Mutex<u64>>>,
+}
+
+impl Chance {
+    /// Real randomness.
+    pub fn system() -> Self {
+        Self::default()
+    }
+
+    /// The same sequence for the same seed, for tests. Not for anything that must not be guessed.
+    pub fn seeded(seed: u64) -> Self {
+        Self { seeded: Some(Arc::new(Mutex::new(seed))) }
+    }
+
+    fn next(&self) -> u64 {
+        let Some(seeded) = &self.seeded else { return rand::random() };
+        let mut state = seeded.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to below 1.
+    pub fn unit(&self) -> f64 {
+        const STEPS: f64 = (1_u64 << 53) as f64;
+        (self.next() >> 11) as f64 / STEPS
+    }
+
+    /// An id for a journal or a boot: 32 hex digits.
+    pub fn id(&self) -> String {
+        match self.seeded {
+            None => uuid::Uuid::new_v4().simple().to_string(),
+            Some(_) => format!("{:016x}{:016x}", self.next(), self.next()),
+        }
+    }
+
+    /// A pause of 80 to 100 % of `interval_ms`: never longer, so that three missing beats stay three.
+    pub(crate) fn spread(&self, interval_ms: u64) -> Duration {
+        Duration::from_millis(interval_ms).mul_f64(0.8 + 0.2 * self.unit())
+    }
+
+    /// A time from now, at most `jitter_ms` away.
+    pub(crate) fn within(&self, jitter_ms: u64) -> Instant {
+        Instant::now() + Duration::from_millis(jitter_ms).mul_f64(self.unit())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_itself_and_the_system_does_not() {
+        let draw = |chance: &Chance| (0..5).map(|_| chance.id()).collect::<Vec<_>>();
+        assert_eq!(draw(&Chance::seeded(7)), draw(&Chance::seeded(7)));
+        assert_ne!(draw(&Chance::seeded(7)), draw(&Chance::seeded(8)));
+        assert_ne!(draw(&Chance::system()), draw(&Chance::system()));
+        let one = Chance::seeded(1);
+        let two = one.clone();
+        assert_ne!(one.id(), two.id(), "clones draw from one sequence");
+    }
+
+    #[test]
+    fn units_and_spreads_stay_in_their_bounds() {
+        for chance in [Chance::seeded(3), Chance::system()] {
+            for _ in 0..10_000 {
+                assert!((0.0..1.0).contains(&chance.unit()));
+                let pause = chance.spread(1_000);
+                assert!(pause >= Duration::from_millis(799) && pause <= Duration::from_millis(1_000), "{pause:?}");
+            }
+        }
+    }
+}
