@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(envelope.id.as_deref(), Some("p.S1.main/2/S1/attempt.progressed/3"));
         assert_eq!((envelope.source.as_deref(), envelope.subject.as_deref()), (Some("/terminal/S1"), Some("p.S1.main")));
         assert_eq!(envelope.traceparent.as_deref(), Some("00-1-2-01"));
-        assert_eq!(envelope.time.as_deref(), Some("2023-11-14T22:13:20Z"));
+        assert_eq!(envelope.time.as_deref(), Some("2023-11-14T22:13:20.000Z"));
         let back = decode_task(envelope.name().unwrap(), envelope.data).unwrap();
         assert!(matches!(back, TaskEvent::Progressed { attempt: 2, k: 3, ms: 7, .. }));
     }

@@ -4,11 +4,10 @@
 
 mod checks;
 pub mod handle;
-mod life;
 pub mod terminal;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +31,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use handle::{Faults, Handle};
-use terminal::{Account, Act, FakeTerminal, Options};
+use terminal::{Account, Act, Options, SimTerminal};
 
 pub const EPOCH_MS: i64 = 1_700_000_000_000;
 pub const BEAT_MS: u64 = 1_000;
@@ -148,7 +147,7 @@ pub struct World {
     pub clock: Clock,
     pub hq: Process,
     pub account: Account,
-    pub terminals: BTreeMap<String, FakeTerminal>,
+    pub terminals: BTreeMap<String, SimTerminal>,
 }
 
 impl World {
@@ -171,22 +170,22 @@ impl World {
         let document = TypeDocument::assemble(&kind.to_string(), "true", schema).unwrap();
         fanfold_api::register_builtin(&ledger, &document).await.unwrap();
         let hq = Process::new(&ledger, &clock).await;
-        Self { ledger, clock, hq, account: Arc::new(Mutex::new(BTreeMap::new())), terminals: BTreeMap::new() }
+        Self { ledger, clock, hq, account: Account::default(), terminals: BTreeMap::new() }
     }
 
     pub async fn process(&self) -> Process {
         Process::new(&self.ledger, &self.clock).await
     }
 
-    pub fn terminal_with(&mut self, id: &str, options: Options) -> &mut FakeTerminal {
-        let mut terminal = FakeTerminal::new(&self.ledger, id, options, &self.account);
+    pub fn terminal_with(&mut self, id: &str, options: Options) -> &mut SimTerminal {
+        let mut terminal = SimTerminal::new(&self.ledger, id, options, &self.account);
         terminal.start();
         self.terminals.insert(id.to_owned(), terminal);
         self.terminals.get_mut(id).unwrap()
     }
 
     /// A terminal that is on and does this.
-    pub fn terminal(&mut self, id: &str, script: impl Fn(&TaskId, u32) -> Act + Send + Sync + 'static) -> &mut FakeTerminal {
+    pub fn terminal(&mut self, id: &str, script: impl Fn(&TaskId, u32) -> Act + Send + Sync + 'static) -> &mut SimTerminal {
         self.terminal_with(id, Options::new(script))
     }
 

@@ -1,0 +1,247 @@
+//! A process's transport: the ledger's bus behind a bad line, and the lies some acts are made of.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use fanfold_domain::event::Dispatched;
+use fanfold_domain::ids::TaskId;
+use fanfold_ledger::memory::MemoryLedger;
+use fanfold_ledger::port::{Bus, BusMessage};
+use fanfold_sdk::transport::{Incoming, Transport, TransportError};
+use fanfold_wire::event::Envelope;
+use fanfold_wire::subjects;
+use fanfold_wire::terminal::*;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::network::{Leg, Line};
+use super::process::{Process, Step};
+use super::{Act, Script, event};
+
+/// Commands on their way to one process.
+const ON_THEIR_WAY_MAX: usize = 65_536;
+/// Pause between two tries of a report that the terminal itself knows nothing of.
+const LIE_PAUSE: Duration = Duration::from_millis(700);
+const LIE_TIMEOUT: Duration = Duration::from_secs(3);
+
+#[derive(Clone)]
+pub(super) struct SimTransport {
+    pub(super) ledger: MemoryLedger,
+    pub(super) process: Arc<Process>,
+    pub(super) line: Arc<Line>,
+    pub(super) script: Script,
+    /// Attempts being rejected without the terminal's knowledge.
+    pub(super) lies: Arc<Mutex<BTreeSet<(TaskId, u32)>>>,
+}
+
+fn no_answer(subject: &str) -> TransportError {
+    TransportError::NoAnswer { subject: subject.into(), reason: "lost or late".into() }
+}
+
+/// Reports of a request with what each is: its event's name, task and attempt.
+fn read_batch(payload: &[u8]) -> Vec<(String, TaskId, u32, Value)> {
+    let read = |raw: &&serde_json::value::RawValue| {
+        let envelope = Envelope::parse(raw.get().as_bytes()).ok()?;
+        let task = TaskId::parse(envelope.subject.as_deref()?).ok()?;
+        let data: Value = serde_json::from_str(envelope.data.get()).ok()?;
+        let attempt = u32::try_from(data["attempt"].as_u64()?).ok()?;
+        Some((envelope.name().ok()?.to_owned(), task, attempt, serde_json::from_str(raw.get()).ok()?))
+    };
+    split_batch(payload).unwrap().iter().map(|raw| read(raw).unwrap()).collect()
+}
+
+impl SimTransport {
+    /// Sends a request over the line. What has left arrives, whatever becomes of the process.
+    async fn carry(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, TransportError> {
+        let mut first = None;
+        for ms in self.line.passage(Leg::Up) {
+            let (ledger, subject, payload) = (self.ledger.clone(), subject.to_owned(), payload.clone());
+            let copy = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                ledger.request(&subject, payload, timeout).await
+            });
+            first.get_or_insert(copy);
+        }
+        let answered = async {
+            let Some(first) = first else { return std::future::pending().await };
+            // A copy that panicked was not answered, like one that nobody was there for.
+            let Ok(Ok(answer)) = first.await else { return Err(no_answer(subject)) };
+            let Some(ms) = self.line.passage(Leg::Down).first().copied() else { return std::future::pending().await };
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(answer)
+        };
+        let answer = tokio::time::timeout(timeout, answered).await;
+        self.process.alive().await;
+        answer.unwrap_or_else(|_| Err(no_answer(subject)))
+    }
+
+    /// Sends reports, all but the begins of attempts that are to be quiet about them.
+    async fn report(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, TransportError> {
+        let reports = read_batch(&payload);
+        let quiet = |(name, task, attempt, _): &&(String, TaskId, u32, Value)| {
+            name == "attempt.started" && matches!((self.script)(task, *attempt), Act::SucceedQuietly(_) | Act::HangQuietly)
+        };
+        let ends = reports.iter().any(|(name, ..)| !matches!(name.as_str(), "attempt.started" | "attempt.progressed"));
+        let kept: Vec<u32> = (0_u32..).zip(&reports).filter(|(_, report)| !quiet(report)).map(|(index, _)| index).collect();
+        let answer = if kept.len() == reports.len() {
+            self.carry(subject, payload, timeout).await?
+        } else if kept.is_empty() {
+            Bytes::from_static(br#"{"answers":[]}"#)
+        } else {
+            let rest: Vec<&Value> = kept.iter().map(|index| &reports[*index as usize].3).collect();
+            let answer = self.carry(subject, Bytes::from(serde_json::to_vec(&rest).unwrap()), timeout).await?;
+            let mut answer: ReportAnswer = serde_json::from_slice(&answer).unwrap();
+            answer.answers.iter_mut().for_each(|result| result.index = kept[result.index as usize]);
+            Bytes::from(serde_json::to_vec(&answer).unwrap())
+        };
+        if ends {
+            self.process.step(Step::Reported).await;
+        }
+        Ok(answer)
+    }
+
+    async fn sync(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, TransportError> {
+        let asked: SyncRequest = serde_json::from_slice(&payload).unwrap();
+        let answer = self.carry(subject, payload, timeout).await?;
+        let mut read: SyncAnswer = serde_json::from_slice(&answer).unwrap();
+        let before = read.open.len();
+        read.open.retain(|open| {
+            let command = Command::decode(open.task_id.clone(), open.seq, open.command.get().as_bytes());
+            let Ok(Order::Run(run)) = command.map(|c| c.order) else { return true };
+            run.journal != asked.identity.journal || !self.lie(&open.task_id, &run)
+        });
+        // Only what was changed is written anew.
+        Ok(if read.open.len() == before { answer } else { Bytes::from(serde_json::to_vec(&read).unwrap()) })
+    }
+
+    /// Rejects an attempt without the terminal's knowledge, if that is its act.
+    fn lie(&self, task: &TaskId, run: &Dispatched) -> bool {
+        let Act::Reject(code) = (self.script)(task, run.attempt) else { return false };
+        let attempt = (task.clone(), run.attempt);
+        if self.lies.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt.clone()) {
+            let this = self.clone();
+            let body = event(task, "attempt.rejected", &json!({ "attempt": run.attempt, "code": code }));
+            tokio::spawn(async move {
+                this.insist(&body).await;
+                this.lies.lock().unwrap_or_else(PoisonError::into_inner).remove(&attempt);
+            });
+        }
+        true
+    }
+
+    /// Sends a report until it is answered for good or the process ends.
+    async fn insist(&self, body: &Value) {
+        let (subject, payload) = (subjects::report(&self.process.terminal), Bytes::from(serde_json::to_vec(&[body]).unwrap()));
+        while self.process.is_on() {
+            let told = tokio::select! {
+                biased;
+                () = self.process.off() => return,
+                answer = self.carry(&subject, payload.clone(), LIE_TIMEOUT) => answer.ok(),
+            };
+            let answer: Option<ReportAnswer> = told.and_then(|told| serde_json::from_slice(&told).ok());
+            if answer.is_some_and(|a| a.answers.iter().all(|r| r.status.is_settled())) {
+                return;
+            }
+            tokio::time::sleep(LIE_PAUSE).await;
+        }
+    }
+
+    /// Whether a live command gets through to the terminal.
+    fn gets_through(&self, message: &BusMessage) -> bool {
+        let (Some((_, task)), Some(seq)) = (subjects::parse_command(&message.subject), message.seq) else { return true };
+        let Ok(command) = Command::decode(task.clone(), seq, &message.payload) else { return true };
+        let Order::Run(run) = command.order else { return true };
+        !matches!((self.script)(&task, run.attempt), Act::Miss) && !self.lie(&task, &run)
+    }
+
+    /// Hands commands on as they arrive.
+    async fn hand_on(self, mut commands: BoxStream<'static, BusMessage>, to: mpsc::Sender<Incoming>) {
+        while let Some(message) = commands.next().await {
+            if !self.process.is_on() || !self.line.is_linked() || !self.gets_through(&message) {
+                continue;
+            }
+            for ms in self.line.passage(Leg::Down) {
+                let incoming = Incoming { subject: message.subject.clone(), payload: message.payload.clone(), seq: message.seq };
+                let to = to.clone();
+                let arrive = async move {
+                    // Nobody listens any more: the process is gone.
+                    let _ = to.send(incoming).await;
+                };
+                if ms == 0 {
+                    arrive.await;
+                } else {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(ms)).await;
+                        arrive.await;
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Ends a task when it is dropped.
+struct Until(AbortHandle);
+
+impl Drop for Until {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[async_trait]
+impl Transport for SimTransport {
+    async fn subscribe(&self, subject: &str) -> Result<BoxStream<'static, Incoming>, TransportError> {
+        self.process.alive().await;
+        let commands = self.ledger.subscribe(subject, None).await;
+        let commands = commands.map_err(|error| TransportError::Closed { subject: subject.into(), reason: error.to_string() })?;
+        let (to, from) = mpsc::channel(ON_THEIR_WAY_MAX);
+        let until = Until(tokio::spawn(self.clone().hand_on(commands, to)).abort_handle());
+        let incoming = futures::stream::unfold((from, until), |(mut from, until)| async move {
+            let message = from.recv().await?;
+            Some((message, (from, until)))
+        });
+        Ok(incoming.boxed())
+    }
+
+    async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, TransportError> {
+        self.process.alive().await;
+        if subject.starts_with("ff.report.") {
+            self.report(subject, payload, timeout).await
+        } else {
+            self.sync(subject, payload, timeout).await
+        }
+    }
+
+    async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), TransportError> {
+        self.process.alive().await;
+        for ms in self.line.passage(Leg::Up) {
+            let (ledger, subject, payload) = (self.ledger.clone(), subject.to_owned(), payload.clone());
+            let send = async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                // A beat that finds nobody is lost.
+                let _ = ledger.publish(&subject, payload).await;
+            };
+            if ms == 0 {
+                send.await;
+            } else {
+                tokio::spawn(send);
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn is_connected(&self) -> bool {
+        self.line.is_linked()
+    }
+}
