@@ -1,4 +1,4 @@
-//! The real service loops over the ledger in memory, in virtual time, with small scripted terminals.
+//! The real service loops over the ledger in memory, in virtual time, with the real terminals, scripted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
 #[path = "services/control.rs"]
@@ -15,3 +15,5 @@ mod large;
 mod runs;
 #[path = "services/sim.rs"]
 mod sim;
+#[path = "services/terminal_crashes.rs"]
+mod terminal_crashes;

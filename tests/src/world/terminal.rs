@@ -7,6 +7,7 @@ mod journal;
 mod network;
 mod process;
 mod transport;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,12 +28,14 @@ use tokio::task::JoinHandle;
 pub use account::{Account, Execution, How};
 pub use network::{Air, Leg, Passage, bad_air};
 pub use process::{STEPS, Step};
+pub use wire::Sent;
 
 use acting::Acting;
 use journal::{Disk, SimJournal};
 use network::{Line, mix};
 use process::{Process, Steps};
 use transport::SimTransport;
+use wire::Wire;
 
 /// What it does with an attempt.
 #[derive(Debug, Clone)]
@@ -142,6 +145,7 @@ pub struct SimTerminal {
     account: Account,
     line: Arc<Line>,
     steps: Arc<Steps>,
+    wire: Wire,
     clock_off_ms: Arc<AtomicI64>,
     disk: Arc<Disk>,
     disks: u64,
@@ -158,6 +162,7 @@ impl SimTerminal {
             account: account.clone(),
             line: Arc::new(Line::new(options.air())),
             steps: Arc::default(),
+            wire: Wire::default(),
             clock_off_ms: Arc::new(AtomicI64::new(options.clock_off_ms)),
             disk: Disk::new(0, options.disk_ms),
             disks: 0,
@@ -189,7 +194,7 @@ impl SimTerminal {
     pub fn start(&mut self) {
         self.kill();
         let process = Process::new(self.id.clone(), &self.account, Arc::clone(&self.steps));
-        self.life = Some(self.live(process, Arc::clone(&self.disk)));
+        self.life = Some(self.live(process, Arc::clone(&self.disk), self.wire.clone()));
     }
 
     /// Starts another process under the same id, beside the first one.
@@ -199,7 +204,7 @@ impl SimTerminal {
             TwinDisk::Copied => self.disk.cloned(),
         };
         let process = Process::new(self.id.clone(), &self.account, Arc::default());
-        let twin = self.live(process, disk);
+        let twin = self.live(process, disk, Wire::default());
         self.twins.push(twin);
     }
 
@@ -233,6 +238,16 @@ impl SimTerminal {
     /// How often a step was passed, over all its lives.
     pub fn passed(&self, step: Step) -> u64 {
         self.steps.passed(step)
+    }
+
+    /// Commands it was sent, at most the last 64, arrive once more.
+    pub fn repeat_commands(&self) {
+        self.wire.repeat();
+    }
+
+    /// Reports that left it and answers that reached it, in order, over all its lives; not those of twins.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.wire.sent()
     }
 
     /// Forgets everything, as after a new disk. A running process keeps the old one.
@@ -291,12 +306,13 @@ impl SimTerminal {
         }
     }
 
-    fn live(&self, process: Arc<Process>, disk: Arc<Disk>) -> Life {
+    fn live(&self, process: Arc<Process>, disk: Arc<Disk>, wire: Wire) -> Life {
         let transport = SimTransport {
             ledger: self.ledger.clone(),
             process: Arc::clone(&process),
             line: Arc::clone(&self.line),
             script: Arc::clone(&self.options.script),
+            wire,
             lies: Arc::new(Mutex::new(BTreeSet::new())),
         };
         let handler = Acting { process: Arc::clone(&process), script: Arc::clone(&self.options.script) };

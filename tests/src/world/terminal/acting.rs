@@ -32,10 +32,16 @@ impl Handler for Acting {
             // The last two don't get here: they are rejected before, or missed.
             Act::Hang | Act::HangQuietly | Act::Miss | Act::Reject(_) => pending().await,
         };
+        let half = Duration::from_millis(ms / 2);
+        let work = async {
+            tokio::time::sleep(half).await;
+            process.step(Step::Working).await;
+            tokio::time::sleep(Duration::from_millis(ms) - half).await;
+        };
         let stopped = tokio::select! {
             biased;
             () = ctx.cancel.cancelled() => true,
-            () = tokio::time::sleep(Duration::from_millis(ms)) => false,
+            () = work => false,
         };
         process.alive().await;
         if stopped {

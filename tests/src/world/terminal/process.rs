@@ -19,6 +19,8 @@ pub enum Step {
     Begun,
     /// The handler was entered.
     Started,
+    /// The handler is half way through.
+    Working,
     /// The handler returned, the end is not in the journal.
     Ended,
     /// The end is in the journal, nothing was sent.
@@ -34,10 +36,11 @@ pub enum Step {
 }
 
 /// All of them, in order.
-pub const STEPS: [Step; 9] = [
+pub const STEPS: [Step; 10] = [
     Step::Received,
     Step::Begun,
     Step::Started,
+    Step::Working,
     Step::Ended,
     Step::Finished,
     Step::Reported,

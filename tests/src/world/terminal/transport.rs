@@ -16,12 +16,14 @@ use fanfold_wire::subjects;
 use fanfold_wire::terminal::*;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::network::{Leg, Line};
 use super::process::{Process, Step};
+use super::wire::{Sent, Wire};
 use super::{Act, Script, event};
 
 /// Commands on their way to one process.
@@ -36,6 +38,7 @@ pub(super) struct SimTransport {
     pub(super) process: Arc<Process>,
     pub(super) line: Arc<Line>,
     pub(super) script: Script,
+    pub(super) wire: Wire,
     /// Attempts being rejected without the terminal's knowledge.
     pub(super) lies: Arc<Mutex<BTreeSet<(TaskId, u32)>>>,
 }
@@ -44,14 +47,15 @@ fn no_answer(subject: &str) -> TransportError {
     TransportError::NoAnswer { subject: subject.into(), reason: "lost or late".into() }
 }
 
-/// Reports of a request with what each is: its event's name, task and attempt.
-fn read_batch(payload: &[u8]) -> Vec<(String, TaskId, u32, Value)> {
-    let read = |raw: &&serde_json::value::RawValue| {
+/// Reports of a request.
+fn read_batch(payload: &[u8], process: u32) -> Vec<Sent> {
+    let read = |raw: &&RawValue| {
         let envelope = Envelope::parse(raw.get().as_bytes()).ok()?;
         let task = TaskId::parse(envelope.subject.as_deref()?).ok()?;
         let data: Value = serde_json::from_str(envelope.data.get()).ok()?;
         let attempt = u32::try_from(data["attempt"].as_u64()?).ok()?;
-        Some((envelope.name().ok()?.to_owned(), task, attempt, serde_json::from_str(raw.get()).ok()?))
+        let name = envelope.name().ok()?.to_owned();
+        Some(Sent { process, name, task, attempt, raw: raw.get().to_owned(), answer: None })
     };
     split_batch(payload).unwrap().iter().map(|raw| read(raw).unwrap()).collect()
 }
@@ -83,27 +87,33 @@ impl SimTransport {
 
     /// Sends reports, all but the begins of attempts that are to be quiet about them.
     async fn report(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, TransportError> {
-        let reports = read_batch(&payload);
-        let quiet = |(name, task, attempt, _): &&(String, TaskId, u32, Value)| {
-            name == "attempt.started" && matches!((self.script)(task, *attempt), Act::SucceedQuietly(_) | Act::HangQuietly)
+        let reports = read_batch(&payload, self.process.number);
+        let quiet = |sent: &Sent| {
+            sent.name == "attempt.started"
+                && matches!((self.script)(&sent.task, sent.attempt), Act::SucceedQuietly(_) | Act::HangQuietly)
         };
-        let ends = reports.iter().any(|(name, ..)| !matches!(name.as_str(), "attempt.started" | "attempt.progressed"));
-        let kept: Vec<u32> = (0_u32..).zip(&reports).filter(|(_, report)| !quiet(report)).map(|(index, _)| index).collect();
-        let answer = if kept.len() == reports.len() {
-            self.carry(subject, payload, timeout).await?
-        } else if kept.is_empty() {
-            Bytes::from_static(br#"{"answers":[]}"#)
+        let kept: Vec<(u32, &Sent)> = (0..).zip(&reports).filter(|(_, sent)| !quiet(sent)).collect();
+        if kept.is_empty() {
+            return Ok(Bytes::from_static(br#"{"answers":[]}"#));
+        }
+        kept.iter().for_each(|(_, sent)| self.wire.note((*sent).clone()));
+        let rest = if kept.len() == reports.len() {
+            payload
         } else {
-            let rest: Vec<&Value> = kept.iter().map(|index| &reports[*index as usize].3).collect();
-            let answer = self.carry(subject, Bytes::from(serde_json::to_vec(&rest).unwrap()), timeout).await?;
-            let mut answer: ReportAnswer = serde_json::from_slice(&answer).unwrap();
-            answer.answers.iter_mut().for_each(|result| result.index = kept[result.index as usize]);
-            Bytes::from(serde_json::to_vec(&answer).unwrap())
+            let raws: Vec<&str> = kept.iter().map(|(_, sent)| sent.raw.as_str()).collect();
+            Bytes::from(format!("[{}]", raws.join(",")))
         };
-        if ends {
+        let answer = self.carry(subject, rest, timeout).await?;
+        if kept.iter().any(|(_, sent)| !matches!(sent.name.as_str(), "attempt.started" | "attempt.progressed")) {
             self.process.step(Step::Reported).await;
         }
-        Ok(answer)
+        let mut answer: ReportAnswer = serde_json::from_slice(&answer).unwrap();
+        for result in &mut answer.answers {
+            let (index, sent) = kept[result.index as usize];
+            self.wire.note(Sent { answer: Some((result.status, result.seq)), ..sent.clone() });
+            result.index = index;
+        }
+        Ok(Bytes::from(serde_json::to_vec(&answer).unwrap()))
     }
 
     async fn sync(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, TransportError> {
@@ -161,24 +171,21 @@ impl SimTransport {
     }
 
     /// Hands commands on as they arrive.
-    async fn hand_on(self, mut commands: BoxStream<'static, BusMessage>, to: mpsc::Sender<Incoming>) {
+    async fn hand_on(self, mut commands: BoxStream<'static, BusMessage>) {
         while let Some(message) = commands.next().await {
             if !self.process.is_on() || !self.line.is_linked() || !self.gets_through(&message) {
                 continue;
             }
+            let incoming = Incoming { subject: message.subject, payload: message.payload, seq: message.seq };
+            self.wire.remember(&incoming);
             for ms in self.line.passage(Leg::Down) {
-                let incoming = Incoming { subject: message.subject.clone(), payload: message.payload.clone(), seq: message.seq };
-                let to = to.clone();
-                let arrive = async move {
-                    // Nobody listens any more: the process is gone.
-                    let _ = to.send(incoming).await;
-                };
+                let (wire, incoming) = (self.wire.clone(), incoming.clone());
                 if ms == 0 {
-                    arrive.await;
+                    wire.deliver(incoming);
                 } else {
                     tokio::spawn(async move {
                         tokio::time::sleep(Duration::from_millis(ms)).await;
-                        arrive.await;
+                        wire.deliver(incoming);
                     });
                 }
             }
@@ -202,7 +209,8 @@ impl Transport for SimTransport {
         let commands = self.ledger.subscribe(subject, None).await;
         let commands = commands.map_err(|error| TransportError::Closed { subject: subject.into(), reason: error.to_string() })?;
         let (to, from) = mpsc::channel(ON_THEIR_WAY_MAX);
-        let until = Until(tokio::spawn(self.clone().hand_on(commands, to)).abort_handle());
+        self.wire.listen(to);
+        let until = Until(tokio::spawn(self.clone().hand_on(commands)).abort_handle());
         let incoming = futures::stream::unfold((from, until), |(mut from, until)| async move {
             let message = from.recv().await?;
             Some((message, (from, until)))
