@@ -8,6 +8,7 @@
 //!   .cli()                            the command line as people use it
 //! Hand::connect(url, id)              a terminal played by hand over plain NATS
 //! World::new()                        every service over one ledger in memory, in virtual time ([`world`])
+//!   .terminal("S1", script)           the real terminal library on it ([`world::terminal`]): crash_at, twin, journal_full, bad_air
 //! ```
 //!
 //! Nothing here waits by sleeping: [`wait::until`] looks again until something is so, and fails with what it was when its time is up.

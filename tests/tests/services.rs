@@ -17,3 +17,5 @@ mod runs;
 mod sim;
 #[path = "services/terminal_crashes.rs"]
 mod terminal_crashes;
+#[path = "services/terminal_faults.rs"]
+mod terminal_faults;

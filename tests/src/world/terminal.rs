@@ -313,6 +313,7 @@ impl SimTerminal {
             line: Arc::clone(&self.line),
             script: Arc::clone(&self.options.script),
             wire,
+            presence_late_ms: self.options.beat_ms / 10,
             lies: Arc::new(Mutex::new(BTreeSet::new())),
         };
         let handler = Acting { process: Arc::clone(&process), script: Arc::clone(&self.options.script) };

@@ -7,7 +7,7 @@ use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::TaskId;
 use fanfold_domain::task::{Task, TaskState};
 use fanfold_tests::world::World;
-use fanfold_tests::world::terminal::{Act, How, Options, STEPS, Sent, Step};
+use fanfold_tests::world::terminal::{Act, Execution, How, Options, STEPS, Sent, Step};
 use fanfold_wire::api::Noted;
 use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::terminal::ReportStatus;
@@ -27,16 +27,16 @@ enum Course {
 const COURSES: [Course; 4] = [Course::Success, Course::Failure, Course::Stop, Course::Duplicate];
 const RUN_MS: u64 = 1_000;
 
-fn task() -> TaskId {
+pub(crate) fn task() -> TaskId {
     TaskId::parse("p.S1.main").unwrap()
 }
 
-/// What the log says of the task, with the times, in ms of the world.
-async fn told(w: &World) -> Vec<(u64, TaskEvent)> {
+/// What the log says of tasks, with the times, in ms of the world.
+pub(crate) async fn told(w: &World) -> Vec<(u64, TaskId, TaskEvent)> {
     let epoch = fanfold_tests::world::EPOCH_MS;
     let events = w.log().await;
     let told = events.iter().filter_map(|m| match decode(m.seq, m.time_ms, &m.subject, &m.payload).unwrap() {
-        LogEvent::Task(of, logged) if of == task() => Some(((m.time_ms - epoch) as u64, logged.event)),
+        LogEvent::Task(of, logged) => Some(((m.time_ms - epoch) as u64, of, logged.event)),
         _ => None,
     });
     told.collect()
@@ -46,13 +46,13 @@ fn is_end(name: &str) -> bool {
     matches!(name, "attempt.succeeded" | "attempt.failed" | "attempt.stopped" | "attempt.rejected")
 }
 
-/// What holds of a terminal whatever happened to its power, in words for whoever reads a failure.
-async fn promises(w: &World, what: &str) {
+/// What holds of terminals whatever happened to their power, as long as they keep their journals and have no twins.
+pub(crate) async fn promises(w: &World, what: &str) {
     w.check().await;
-    let sent = w.terminals["S1"].sent();
-    let mut bytes: BTreeMap<(TaskId, u32, String), BTreeSet<String>> = BTreeMap::new();
-    for report in sent.iter().filter(|s| is_end(&s.name)) {
-        bytes.entry((report.task.clone(), report.attempt, report.name.clone())).or_default().insert(report.raw.clone());
+    let sent: Vec<Sent> = w.terminals.values().flat_map(|t| t.sent()).filter(|s| is_end(&s.name)).collect();
+    let mut bytes: BTreeMap<(&TaskId, u32, &str), BTreeSet<&str>> = BTreeMap::new();
+    for report in &sent {
+        bytes.entry((&report.task, report.attempt, &report.name)).or_default().insert(&report.raw);
     }
     for (report, raws) in &bytes {
         assert_eq!(raws.len(), 1, "{what}: {report:?} was not the same each time: {raws:?}");
@@ -60,27 +60,29 @@ async fn promises(w: &World, what: &str) {
     let told = told(w).await;
     let settled = |s: &&Sent| matches!(s.answer, Some((ReportStatus::Recorded | ReportStatus::Duplicate, _)));
     for answered in sent.iter().filter(settled) {
-        let found = told.iter().any(|(_, e)| e.name() == answered.name && e.attempt() == Some(answered.attempt));
-        assert!(found, "{what}: answered and not in the log: {answered:?}");
+        let is_it = |(_, task, e): &(u64, TaskId, TaskEvent)| {
+            *task == answered.task && e.name() == answered.name && e.attempt() == Some(answered.attempt)
+        };
+        assert!(told.iter().any(is_it), "{what}: answered and not in the log: {answered:?}");
     }
-    // Whatever was begun is told: as it ended, or as lost.
-    for execution in w.account.of(&task()) {
-        let ends: Vec<&(u64, TaskEvent)> =
-            told.iter().filter(|(_, e)| e.attempt() == Some(execution.attempt) && is_end(e.name())).collect();
-        let (_, how) = execution.ended.unwrap_or_else(|| panic!("{what}: still running: {execution:?}"));
-        let refused = sent
-            .iter()
-            .any(|s| s.attempt == execution.attempt && is_end(&s.name) && matches!(s.answer, Some((ReportStatus::Refused, _))));
-        // What is told after the plan was closed is refused for good.
-        assert!(refused || !ends.is_empty(), "{what}: no end in the log of {execution:?}: {told:?}");
-        for (at_ms, end) in ends {
-            assert!(execution.ended.unwrap().0 <= *at_ms, "{what}: reported at {at_ms} and still running: {execution:?}");
-            if how == How::Cut {
-                assert!(
-                    matches!(end, TaskEvent::Failed { code, .. } if code == "LOST"),
-                    "{what}: {execution:?} was told as {end:?}"
-                );
-            }
+    for execution in &w.account.executions() {
+        ended_as_told(execution, &told, &sent, what);
+    }
+}
+
+/// Whatever was begun is told, as it ended or as lost, and not before it ended.
+fn ended_as_told(execution: &Execution, told: &[(u64, TaskId, TaskEvent)], sent: &[Sent], what: &str) {
+    let is_its = |task: &TaskId, attempt: u32| *task == execution.task && attempt == execution.attempt;
+    let ends: Vec<_> =
+        told.iter().filter(|(_, task, e)| e.attempt().is_some_and(|n| is_its(task, n)) && is_end(e.name())).collect();
+    // What is told after the plan was closed is refused for good.
+    let refused = sent.iter().any(|s| is_its(&s.task, s.attempt) && matches!(s.answer, Some((ReportStatus::Refused, _))));
+    let (ended_ms, how) = execution.ended.unwrap_or_else(|| panic!("{what}: still running: {execution:?}"));
+    assert!(refused || !ends.is_empty(), "{what}: no end in the log of {execution:?}: {told:?}");
+    for (at_ms, _, end) in ends {
+        assert!(ended_ms <= *at_ms, "{what}: reported at {at_ms} and still running: {execution:?}");
+        if how == How::Cut {
+            assert!(matches!(end, TaskEvent::Failed { code, .. } if code == "LOST"), "{what}: {execution:?} was told as {end:?}");
         }
     }
 }
