@@ -26,7 +26,7 @@ const BUDGET_MS: u64 = 10_000;
 /// What a running `fanfold up` leaves for other commands of the same person to find.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpState {
-    /// URL of its server.
+    /// URL of its server; of several, divided by commas.
     pub url: String,
     /// Its process id.
     pub pid: u32,

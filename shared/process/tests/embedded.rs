@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use fanfold_process::embedded::{ClusterConfig, EmbeddedConfig, EmbeddedServer, LocateOptions, MIN_VERSION, locate};
+use fanfold_process::embedded::{ClusterConfig, EmbeddedConfig, EmbeddedServer, EmbeddedServers, LocateOptions, MIN_VERSION, locate};
 
 /// Tests that need a port to be free once its listener is closed hold this alone: a child being
 /// forked by another test keeps a copy of the listener for a moment.
@@ -196,12 +196,41 @@ async fn three_members_make_a_cluster() {
         config.cluster = Some(ClusterConfig { name: "hq".to_owned(), port: ports[index], route_ports: ports.clone() });
         EmbeddedServer::start(config)
     };
-    // Together: a member is ready only once the members have elected a leader.
-    let (a, b, c) = tokio::try_join!(member(0), member(1), member(2)).unwrap();
+    // One alone is ready: that the others are away must not undo its start.
+    let a = member(0).await.unwrap();
+    answers(&a.url());
+    let (b, c) = tokio::try_join!(member(1), member(2)).unwrap();
     for server in [&a, &b, &c] {
         answers(&server.url());
-        let jsz = monitor(&server.monitor_url(), "/jsz");
-        assert!(jsz.contains("\"cluster_size\": 3"), "{jsz}");
-        assert!(jsz.contains("\"leader\": \"n"), "{jsz}");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let jsz = monitor(&server.monitor_url(), "/jsz");
+            if jsz.contains("\"cluster_size\": 3") && jsz.contains("\"leader\": \"n") {
+                break;
+            }
+            assert!(Instant::now() < deadline, "no cluster: {jsz}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
+}
+
+#[tokio::test]
+async fn a_cluster_comes_back_on_its_folder_and_ports() {
+    let _forking = FORKING.write().await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = EmbeddedConfig::new(binary(), dir.path());
+    let first = EmbeddedServers::start(config.clone(), 3).await.unwrap();
+    let shape = std::fs::read_to_string(dir.path().join("cluster.json")).unwrap();
+    assert_eq!(first.urls().len(), 3);
+    first.urls().iter().for_each(|url| answers(url));
+    let locked = EmbeddedServers::start(config.clone(), 3).await.unwrap_err();
+    assert_eq!(locked.code(), "DATA_DIR_LOCKED", "{locked}");
+    let pids = first.pids();
+    first.stop().await;
+    assert!(!pids.iter().any(|pid| exists(*pid)), "{pids:?}");
+    assert_eq!(EmbeddedServers::start(config.clone(), 1).await.unwrap_err().code(), "REPLICAS_DIFFER");
+    let second = EmbeddedServers::start(config, 3).await.unwrap();
+    second.urls().iter().for_each(|url| answers(url));
+    assert_eq!(std::fs::read_to_string(dir.path().join("cluster.json")).unwrap(), shape, "the same name and route ports");
+    second.stop().await;
 }

@@ -45,6 +45,9 @@ pub struct DemoArgs {
     /// How many stores
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub stores: u32,
+    /// Servers that replicate each other, 1 or 3
+    #[arg(long, value_name = "N", default_value = "1", value_parser = super::up::replicas)]
+    pub replicas: u32,
     /// Time from the seal to the deadline, in milliseconds
     #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
     pub deadline_ms: u64,

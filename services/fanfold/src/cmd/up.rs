@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use fanfold_ledger::jetstream::{ConnectOpts, ProvisionOpts};
+use fanfold_ledger::jetstream::ConnectOpts;
+use fanfold_process::embedded::EmbeddedServers;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_process::tasks::Tasks;
 use serde_json::json;
@@ -22,20 +23,33 @@ use crate::out::Out;
 Examples:
   fanfold up --data ./fanfold-data
   fanfold up --data ./fanfold-data --port 4222
+  fanfold up --data ./fanfold-cluster --replicas 3
 
 The same folder is found again by the next `up`: open plans go on where they were. Other commands on this machine
 find the server by themselves. It listens on loopback only; for stores elsewhere run a nats-server with credentials
-and `fanfold serve` (see README).")]
+and `fanfold serve` (see README). With --replicas 3 there are three servers, each with a copy of everything: any one of
+them may die or be damaged and the work goes on.")]
 pub struct UpArgs {
     /// Folder of the server's log
     #[arg(long, value_name = "DIR", default_value = "fanfold-data")]
     pub data: PathBuf,
-    /// Port of the server; without it a free one
+    /// Servers that replicate each other, 1 or 3; without it as many as the folder was made for, else 1
+    #[arg(long, value_name = "N", value_parser = replicas)]
+    pub replicas: Option<u32>,
+    /// Port of the server (with three: of the first, the others take the next two); without it a free one
     #[arg(long)]
     pub port: Option<u16>,
     /// TOML file with bounds and clocks of the services
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// One server or three: two would stand still as soon as one is away.
+pub(super) fn replicas(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(replicas @ (1 | 3)) => Ok(replicas),
+        _ => Err(format!("`{text}` is neither 1 nor 3")),
+    }
 }
 
 /// Reads a services configuration.
@@ -58,14 +72,14 @@ pub async fn run(args: &UpArgs, global: &Global, out: &Out) -> Result<Exit, CliE
     let told = out.clone();
     let binary = server::find(move |line| told.note(line)).await?;
     let version = binary.version.to_string();
-    let nats = server::start(binary, args.data.clone(), args.port).await?;
+    let nats = server::start(binary, args.data.clone(), args.port, args.replicas).await?;
     let result = serve_on(&nats, &config, global, out, &version, &shutdown).await;
     nats.stop().await;
     result
 }
 
 async fn serve_on(
-    nats: &Arc<fanfold_process::embedded::EmbeddedServer>,
+    nats: &Arc<EmbeddedServers>,
     config: &ServicesConfig,
     global: &Global,
     out: &Out,
@@ -73,18 +87,23 @@ async fn serve_on(
     shutdown: &Shutdown,
 ) -> Result<Exit, CliError> {
     let url = nats.url();
-    let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &ProvisionOpts::default()).await?;
-    // The server is watched apart from the services: it must outlive them while they drain.
+    // The servers are watched apart from the services: they must outlive them while they drain.
     let mut watched = Tasks::new(shutdown.clone());
     let told = out.clone();
-    watched.spawn("nats-server", server::watch(Arc::clone(nats), shutdown.clone(), move |line| told.note(line)));
+    server::watch_all(nats, &mut watched, shutdown, move |line| told.note(line));
+    let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &server::provision_for(nats)).await?;
     let hosted = Hosted::start(Arc::new(ledger), &Role::ALL, config, shutdown.clone()).await?;
     let state = StateFile::write(&url, out)?;
     if global.json {
-        out.json(&json!({ "url": url, "pid": std::process::id(), "serverPid": nats.pid(), "serverVersion": version }))?;
+        let (urls, pids) = (nats.urls(), nats.pids());
+        out.json(&json!({
+            "url": url, "urls": urls, "pid": std::process::id(), "serverPid": pids.first(), "serverPids": pids,
+            "replicas": pids.len(), "serverVersion": version
+        }))?;
     } else {
+        let servers = if nats.members().len() > 1 { format!("{} replicas, ", nats.members().len()) } else { String::new() };
         out.text(&format!(
-            "fanfold is up on {url} (nats-server {version})\n\n  fanfold terminal run --id SH_0312 --root ./store     be a store\n  \
+            "fanfold is up on {url} ({servers}nats-server {version})\n\n  fanfold terminal run --id SH_0312 --root ./store     be a store\n  \
              fanfold plan submit plan.json --watch                hand out a task\n  fanfold doctor                                       see that all is well\n\nCtrl-C ends it; the log stays."
         ))?;
     }

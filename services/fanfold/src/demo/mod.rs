@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger, ProvisionOpts};
 use fanfold_ledger::port::Ledger;
-use fanfold_process::embedded::EmbeddedServer;
+use fanfold_process::embedded::EmbeddedServers;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::api::{SubmitRequest, Submitted};
 use serde_json::json;
@@ -46,8 +46,9 @@ const FINAL_WITHIN: Duration = Duration::from_secs(30);
 pub async fn run(args: &DemoArgs, as_json: bool, out: &Out, shutdown: Shutdown) -> Result<Exit, CliError> {
     let told = out.clone();
     let binary = server::find(move |line| told.note(line)).await?;
-    out.note(&format!("nats-server {} on loopback, log synced at every write", binary.version));
-    let nats = Arc::new(EmbeddedServer::ephemeral(binary.path).await?);
+    let servers = if args.replicas == 1 { String::new() } else { format!("{} times ", args.replicas) };
+    out.note(&format!("{servers}nats-server {} on loopback, log synced at every write", binary.version));
+    let nats = EmbeddedServers::ephemeral(binary.path, args.replicas as usize).await?;
     let services = Shutdown::new();
     let folder = tempfile::Builder::new().prefix("fanfold-demo-").tempdir().map_err(|e| CliError::Internal(e.to_string()))?;
     let result = tokio::select! {
@@ -60,11 +61,11 @@ pub async fn run(args: &DemoArgs, as_json: bool, out: &Out, shutdown: Shutdown) 
     result
 }
 
-async fn connected(nats: &EmbeddedServer, name: &str) -> Result<JetStreamLedger, CliError> {
+async fn connected(nats: &EmbeddedServers, name: &str) -> Result<JetStreamLedger, CliError> {
     let mut opts = ConnectOpts::new(nats.url(), name);
     opts.policy.known_ids_ms = DUPLICATE_WINDOW_MS;
     opts.policy.budget_ms = DUPLICATE_WINDOW_MS * 3 / 4;
-    let provision = ProvisionOpts { duplicate_window_ms: DUPLICATE_WINDOW_MS, ..ProvisionOpts::default() };
+    let provision = ProvisionOpts { duplicate_window_ms: DUPLICATE_WINDOW_MS, ..server::provision_for(nats) };
     Ok(server::connect(opts, &provision).await?)
 }
 
@@ -79,7 +80,7 @@ async fn on_server(
     args: &DemoArgs,
     as_json: bool,
     out: &Out,
-    nats: &EmbeddedServer,
+    nats: &EmbeddedServers,
     services: &Shutdown,
     folder: &std::path::Path,
 ) -> Result<Exit, CliError> {

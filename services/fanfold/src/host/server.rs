@@ -7,9 +7,10 @@ use std::time::Duration;
 use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger, ProvisionOpts};
 use fanfold_ledger::port::LedgerError;
 use fanfold_process::embedded::{
-    EmbeddedConfig, EmbeddedError, EmbeddedServer, LocateOptions, RESERVE_BYTES, ServerBinary, free_bytes, locate,
+    EmbeddedConfig, EmbeddedError, EmbeddedServer, EmbeddedServers, LocateOptions, RESERVE_BYTES, ServerBinary, free_bytes, locate,
 };
 use fanfold_process::shutdown::Shutdown;
+use fanfold_process::tasks::Tasks;
 
 use crate::error::CliError;
 
@@ -31,14 +32,42 @@ pub async fn find(say: impl Fn(&str) + Send + 'static) -> Result<ServerBinary, C
     Ok(located.map_err(|e| CliError::Internal(e.to_string()))??)
 }
 
-/// Starts a server on a folder that keeps its log.
+/// Starts the servers of a folder that keeps their log: as many as asked for, else as many as it was made for, else one.
 ///
 /// # Errors
-/// `DATA_DIR_LOCKED` and the other codes of the embedded server.
-pub async fn start(binary: ServerBinary, data_dir: PathBuf, port: Option<u16>) -> Result<Arc<EmbeddedServer>, CliError> {
+/// `DATA_DIR_LOCKED`, `REPLICAS_DIFFER` and the other codes of the embedded server.
+pub async fn start(
+    binary: ServerBinary,
+    data_dir: PathBuf,
+    port: Option<u16>,
+    replicas: Option<u32>,
+) -> Result<Arc<EmbeddedServers>, CliError> {
+    let members = match replicas {
+        Some(replicas) => replicas as usize,
+        None => EmbeddedServers::members_of(&data_dir).unwrap_or(1),
+    };
     let mut config = EmbeddedConfig::new(binary.path, data_dir);
     config.port = port;
-    Ok(Arc::new(EmbeddedServer::start(config).await?))
+    Ok(Arc::new(EmbeddedServers::start(config, members).await?))
+}
+
+/// What the streams on these servers are made like: a copy on each.
+pub fn provision_for(servers: &EmbeddedServers) -> ProvisionOpts {
+    ProvisionOpts { replicas: u32::try_from(servers.members().len()).unwrap_or(1), ..ProvisionOpts::default() }
+}
+
+/// Watches each of the servers, as [`watch`] does one; about their disk, which is one, only the first speaks.
+pub fn watch_all(servers: &EmbeddedServers, watched: &mut Tasks, shutdown: &Shutdown, say: impl Fn(&str) + Send + Clone + 'static) {
+    const NAMES: [&str; 3] = ["nats-server", "nats-server-2", "nats-server-3"];
+    for (index, (server, name)) in servers.members().iter().zip(NAMES).enumerate() {
+        let say = say.clone();
+        let speak = move |line: &str| {
+            if index == 0 {
+                say(line);
+            }
+        };
+        watched.spawn(name, watch(Arc::clone(server), shutdown.clone(), speak));
+    }
 }
 
 /// Brings the server back whenever it ends unasked, until shutdown. After a disk that was full has room again the server is started

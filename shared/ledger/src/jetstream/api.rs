@@ -27,8 +27,8 @@ pub(super) mod code {
     pub(crate) const HEADER_TOO_LARGE: u64 = 10097;
     pub(crate) const BATCH_INCOMPLETE: u64 = 10176;
     pub(crate) const BATCH_DUPLICATE: u64 = 10201;
-    /// Answers that only say "not now": no leader yet, same id in flight, too many open batches.
-    pub(crate) const NOT_NOW: [u64; 5] = [10008, 10158, 10163, 10167, 10210];
+    /// Answers that only say "not now": no leader or peers yet, stream offline, same id in flight, too many open batches.
+    pub(crate) const NOT_NOW: [u64; 8] = [10005, 10008, 10009, 10118, 10158, 10163, 10167, 10210];
     pub(crate) const FULL: [u64; 5] =
         [STORE_FAILED, NOT_ENOUGH_RESOURCES, MEMORY_EXCEEDED, STORAGE_EXCEEDED, ACCOUNT_RESOURCES_EXCEEDED];
 }
@@ -43,8 +43,11 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
+    /// Whether nothing is decided yet and the same may be asked again. Among it: another write under the same filter is still being
+    /// replicated (whether it will be stored nobody knows, so it is no conflict yet; one node never says so to us, because no group
+    /// of ours holds two events that concern each other), and an error without a code.
     pub(super) fn is_not_now(&self) -> bool {
-        code::NOT_NOW.contains(&self.err_code)
+        self.err_code == 0 || self.err_code == code::WRONG_LAST_SEQUENCE_CONSTANT || code::NOT_NOW.contains(&self.err_code)
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -52,7 +55,7 @@ impl ApiError {
     }
 
     pub(super) fn is_conflict(&self) -> bool {
-        matches!(self.err_code, code::WRONG_LAST_SEQUENCE | code::WRONG_LAST_SEQUENCE_CONSTANT)
+        self.err_code == code::WRONG_LAST_SEQUENCE
     }
 
     pub(super) fn text(&self) -> String {
@@ -149,18 +152,23 @@ impl JetStreamLedger {
 
     /// A message of a stream, read from its leader: never stale, unlike a direct get.
     async fn leader_get(&self, stream: &str, request: Value, budget: Budget) -> Result<Option<StreamMessage>, LedgerError> {
-        #[derive(Deserialize)]
-        struct Answer {
-            message: RawMessage,
-        }
         match self.api(&format!("STREAM.MSG.GET.{stream}"), &request, budget).await? {
-            Ok(answer) => {
-                let corrupt = |error: &dyn std::fmt::Display| LedgerError::Corrupt(format!("{stream} {request}: {error}"));
-                let answer: Answer = serde_json::from_slice(&answer).map_err(|error| corrupt(&error))?;
-                StreamMessage::try_from(answer.message).map(Some).map_err(|error| corrupt(&error))
-            }
+            Ok(answer) => read_message(stream, &answer).map(Some),
             Err(error) if error.err_code == code::NO_MESSAGE_FOUND => Ok(None),
             Err(error) => Err(error.into_error()),
+        }
+    }
+
+    /// The last message under a filter if the stream's leader says so now; `Err` when there is no leader to ask.
+    pub(super) async fn leader_last_now(
+        &self,
+        stream: &str,
+        filter: &str,
+    ) -> Result<Result<Option<StreamMessage>, LedgerError>, Failure> {
+        match self.api_once(&format!("STREAM.MSG.GET.{stream}"), &json!({ "last_by_subj": filter })).await {
+            Ok(answer) => Ok(read_message(stream, &answer).map(Some)),
+            Err(Failure::Refused(error)) if error.err_code == code::NO_MESSAGE_FOUND => Ok(Ok(None)),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -177,15 +185,27 @@ impl JetStreamLedger {
         self.leader_get(LOG, json!({ "seq": seq }), budget).await
     }
 
-    /// First message of the log under a filter after a sequence.
+    /// First message of a stream under a filter after a sequence.
     pub(super) async fn leader_next(
         &self,
+        stream: &str,
         filter: &str,
         after: u64,
         budget: Budget,
     ) -> Result<Option<StreamMessage>, LedgerError> {
-        self.leader_get(LOG, json!({ "seq": after + 1, "next_by_subj": filter }), budget).await
+        self.leader_get(stream, json!({ "seq": after + 1, "next_by_subj": filter }), budget).await
     }
+}
+
+/// The message in an answer of `STREAM.MSG.GET`.
+fn read_message(stream: &str, answer: &[u8]) -> Result<StreamMessage, LedgerError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        message: RawMessage,
+    }
+    let corrupt = |error: &dyn std::fmt::Display| LedgerError::Corrupt(format!("a message of {stream}: {error}"));
+    let answer: Answer = serde_json::from_slice(answer).map_err(|error| corrupt(&error))?;
+    StreamMessage::try_from(answer.message).map_err(|error| corrupt(&error))
 }
 
 /// Value of a header, empty when there is none.

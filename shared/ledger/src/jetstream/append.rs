@@ -170,7 +170,7 @@ impl JetStreamLedger {
     pub(super) async fn explain_refusal(&self, event: &Append, budget: Budget) -> Result<Appended, LedgerError> {
         // Had it been stored, it would stand right behind what it expected.
         let candidate = match &event.expect {
-            Some(expect) => self.leader_next(&expect.filter, expect.last_seq, budget).await?,
+            Some(expect) => self.leader_next(super::LOG, &expect.filter, expect.last_seq, budget).await?,
             None => self.leader_last(super::LOG, &event.subject, budget).await?,
         };
         match candidate {

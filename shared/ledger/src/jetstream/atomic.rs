@@ -72,7 +72,7 @@ impl JetStreamLedger {
     async fn find_batch(&self, events: &[Append], budget: Budget) -> Result<Appended, LedgerError> {
         let Some(first) = events.first() else { return Ok(Appended::Conflict) };
         let candidate = match &first.expect {
-            Some(expect) => self.leader_next(&expect.filter, expect.last_seq, budget).await?,
+            Some(expect) => self.leader_next(LOG, &expect.filter, expect.last_seq, budget).await?,
             None => self.leader_last(LOG, &first.subject, budget).await?,
         };
         let first_seq = match candidate {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::{HeaderMap, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -52,26 +53,37 @@ impl JetStreamLedger {
             return Err(LedgerError::Other(format!("{key:?} is not a key")));
         }
         let budget = self.budget();
-        let timeout = Duration::from_millis(self.inner.policy.ack_timeout_ms);
+        let (stream, subject) = (format!("KV_{bucket}"), kv_subject(bucket, key));
         loop {
-            // A direct get: any replica may answer. Good enough for a view.
-            let subject = format!("$JS.API.DIRECT.GET.KV_{bucket}.{}", kv_subject(bucket, key));
-            let reason = match self.ask(subject, None, Bytes::new(), timeout).await {
-                Ok(message) if message.status == Some(StatusCode::NOT_FOUND) => return Ok(None),
-                Ok(message) => {
-                    let headers = message.headers.unwrap_or_default();
-                    match header(&headers, "Nats-Sequence").parse() {
-                        Ok(_) if message.payload.is_empty() => return Ok(None),
-                        Ok(revision) => return Ok(Some(Entry { key: key.to_owned(), revision, value: message.payload })),
-                        Err(_) => format!("status {:?} to a direct get of {key}", message.status),
-                    }
+            // From the leader, so that what was written is read; while there is none, readers are served by whoever has a replica.
+            let reason = match self.leader_last_now(&stream, &subject).await {
+                Ok(found) => {
+                    let entry = |m: StreamMessage| Entry { key: key.to_owned(), revision: m.sequence, value: m.payload };
+                    return Ok(found?.map(entry).filter(|entry| !entry.value.is_empty()));
                 }
-                Err(Failure::Unknown(reason)) => reason,
-                Err(Failure::Refused(error)) => error.text(),
                 Err(Failure::NotSent(reason)) => return Err(LedgerError::Other(reason)),
+                Err(Failure::Refused(error)) if !error.is_not_now() => return Err(error.into_error()),
+                Err(Failure::Refused(error)) => error.text(),
+                Err(Failure::Unknown(reason)) => reason,
             };
+            if let Some(found) = self.replica_last(&stream, &subject, key).await {
+                return Ok(found);
+            }
             budget.pause(&reason).await?;
         }
+    }
+
+    /// A record as some replica has it; `None`: nobody has answered.
+    async fn replica_last(&self, stream: &str, subject: &str, key: &str) -> Option<Option<Entry>> {
+        let timeout = Duration::from_millis(self.inner.policy.ack_timeout_ms);
+        let direct = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
+        let message = self.ask(direct, None, Bytes::new(), timeout).await.ok()?;
+        if message.status == Some(StatusCode::NOT_FOUND) {
+            return Some(None);
+        }
+        let revision = header(&message.headers.unwrap_or_default(), "Nats-Sequence").parse().ok()?;
+        let entry = Entry { key: key.to_owned(), revision, value: message.payload };
+        Some(Some(entry).filter(|entry| !entry.value.is_empty()))
     }
 
     async fn list_records(&self, bucket: &'static str, filter: &str) -> Result<Records, LedgerError> {

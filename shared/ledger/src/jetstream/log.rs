@@ -74,7 +74,7 @@ impl JetStreamLedger {
         let filters = without_covered(filters);
         let reader = Reader::new(self, name, filters.clone(), from);
         let (sender, receiver) = mpsc::channel(BATCHES_WAITING);
-        let reading = Reading { ledger: self.clone(), reader, filters, stream: name.to_owned(), to, sender };
+        let reading = Reading { ledger: self.clone(), reader, filters, stream: name.to_owned(), to, end: None, sender };
         tokio::spawn(reading.run());
         let batches =
             stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|batch| (batch, receiver)) });
@@ -96,6 +96,8 @@ struct Reading {
     filters: Vec<String>,
     stream: String,
     to: u64,
+    /// Up to here the leader was seen to have messages, at most `to`; asked for once, so that a busy stream can't draw a read out.
+    end: Option<u64>,
     sender: mpsc::Sender<Result<Vec<Stored>, LedgerError>>,
 }
 
@@ -155,14 +157,20 @@ impl Reading {
         }
     }
 
-    /// Whether the leader, too, has nothing more up to the end.
-    async fn is_complete(&self) -> Result<bool, LedgerError> {
-        if self.stream != LOG {
+    /// Whether the leader, too, has nothing more up to the end: a replica may be behind it.
+    async fn is_complete(&mut self) -> Result<bool, LedgerError> {
+        let end = match self.end {
+            Some(end) => end,
+            None => self.ledger.stream_last_seq(&self.stream).await?.min(self.to),
+        };
+        self.end = Some(end);
+        if self.reader.next > end {
             return Ok(true);
         }
         for filter in &self.filters {
-            let next = self.ledger.leader_next(filter, self.reader.next - 1, self.ledger.budget()).await?;
-            if next.is_some_and(|next| next.sequence <= self.to) {
+            let after = self.reader.next - 1;
+            let next = self.ledger.leader_next(&self.stream, filter, after, self.ledger.budget()).await?;
+            if next.is_some_and(|next| next.sequence <= end) {
                 return Ok(false);
             }
         }

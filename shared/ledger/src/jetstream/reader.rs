@@ -170,10 +170,14 @@ impl Consumer {
             return self.take_status(&message);
         };
         self.outstanding = self.outstanding.saturating_sub(1);
-        if position.consumer_seq != self.delivered + 1 || position.stream_seq < *next {
+        if position.consumer_seq != self.delivered + 1 {
             return Err(format!("delivery {} came after {}", position.consumer_seq, self.delivered));
         }
         self.delivered = position.consumer_seq;
+        if position.stream_seq < *next {
+            // A replica that is behind begins at its own end, not at ours, and brings what this reader has had.
+            return Ok(());
+        }
         *next = position.stream_seq + 1;
         let id = message.headers.as_ref().map_or("", |headers| header(headers, "Nats-Msg-Id")).to_owned();
         let stored = Stored {

@@ -71,6 +71,30 @@ pub enum EmbeddedError {
         /// Bytes asked for.
         needed_bytes: u64,
     },
+    /// The folder was made for another number of servers.
+    #[error(
+        "REPLICAS_DIFFER: {} holds the log of {found} server(s) and {wanted} were asked for; nothing was touched. \
+         Start it with --replicas {found}, or choose another folder for a new log", .data_dir.display()
+    )]
+    Members {
+        /// The folder asked for.
+        data_dir: PathBuf,
+        /// Servers it was made for.
+        found: usize,
+        /// Servers asked for.
+        wanted: usize,
+    },
+    /// Most folders of a cluster's members are gone: the empty ones would outvote the one that has the log.
+    #[error(
+        "DATA_DIR_MEMBERS_LOST: {} of the cluster's {members} members have lost their logs ({}); started like this they would outvote \
+         the one that has it. Put the folders back, or restore a backup into another folder", .lost.len(), paths(.lost)
+    )]
+    MembersLost {
+        /// The folders that are missing.
+        lost: Vec<PathBuf>,
+        /// Members there should be.
+        members: usize,
+    },
     /// The port asked for is taken.
     #[error("NATS_PORT_IN_USE: 127.0.0.1:{port} is taken; choose another port or leave it out for a free one")]
     PortInUse {
@@ -127,6 +151,8 @@ impl EmbeddedError {
             Self::Locked { .. } => "DATA_DIR_LOCKED",
             Self::DataDir { .. } => "DATA_DIR_UNUSABLE",
             Self::Full { .. } => "DATA_DIR_FULL",
+            Self::Members { .. } => "REPLICAS_DIFFER",
+            Self::MembersLost { .. } => "DATA_DIR_MEMBERS_LOST",
             Self::PortInUse { .. } => "NATS_PORT_IN_USE",
             Self::Config { .. } => "NATS_CONFIG_INVALID",
             Self::Spawn { .. } => "NATS_SERVER_SPAWN",
@@ -138,6 +164,10 @@ impl EmbeddedError {
     pub(super) fn data_dir(path: impl Into<PathBuf>, reason: impl ToString) -> Self {
         Self::DataDir { path: path.into(), reason: reason.to_string() }
     }
+}
+
+fn paths(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn indented(lines: &[String]) -> String {

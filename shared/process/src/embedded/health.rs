@@ -31,9 +31,23 @@ fn port_of(url: &str) -> Option<u16> {
     url.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The HTTP status of `/healthz`: 200 once JetStream has recovered its streams.
-pub(super) async fn status(monitor_port: u16) -> io::Result<u16> {
-    match tokio::time::timeout(ANSWER_WAIT, get(monitor_port, "/healthz")).await {
+/// What a server must have to count as ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    /// A single server: its streams are recovered.
+    Streams,
+    /// A member of a cluster: its JetStream is on. More than that takes a majority of the members, and this one's start must not
+    /// fail, or be undone, because the others are away.
+    Member,
+}
+
+/// The HTTP status of `/healthz`: 200 once the server is ready.
+pub(super) async fn status(monitor_port: u16, ready: Ready) -> io::Result<u16> {
+    let path = match ready {
+        Ready::Streams => "/healthz",
+        Ready::Member => "/healthz?js-enabled-only=true",
+    };
+    match tokio::time::timeout(ANSWER_WAIT, get(monitor_port, path)).await {
         Ok(status) => status,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }

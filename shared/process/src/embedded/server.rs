@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::config::{EmbeddedConfig, Layout, Ports};
 use super::error::EmbeddedError;
+use super::health::Ready;
 use super::lock::DataLock;
 use super::process::{ServerExit, ServerProcess};
 use super::{health, log_tail};
@@ -41,7 +42,8 @@ pub struct EmbeddedServer {
 
 impl EmbeddedServer {
     /// Locks the data folder, starts the server and waits, at most 30 s, until it has recovered its
-    /// streams. Uses real time: do not call it with tokio's time paused.
+    /// streams; a member of a cluster, until its JetStream is on (whether the cluster has a leader is
+    /// known only to who asks it). Uses real time: do not call it with tokio's time paused.
     ///
     /// # Errors
     /// Any [`EmbeddedError`] but the two of [`locate`](super::locate()); nothing is left running.
@@ -267,7 +269,8 @@ async fn launch(
         .await
         .map_err(|error| EmbeddedError::Spawn { binary: config.binary.clone(), reason: error.to_string() })?;
     lock.record_server(Some(process.pid()))?;
-    let ports = wait_until_ready(&process, layout, &log).await?;
+    let wanted = if config.cluster.is_some() { Ready::Member } else { Ready::Streams };
+    let ports = wait_until_ready(&process, layout, &log, wanted).await?;
     tracing::debug!(pid = process.pid(), port = ports.client, "nats-server is ready");
     Ok((process, ports))
 }
@@ -300,7 +303,12 @@ fn remove_stale_ports_files(run_dir: &Path) {
     }
 }
 
-async fn wait_until_ready(process: &ServerProcess, layout: &Layout, log: &LogStart) -> Result<Ports, EmbeddedError> {
+async fn wait_until_ready(
+    process: &ServerProcess,
+    layout: &Layout,
+    log: &LogStart,
+    wanted: Ready,
+) -> Result<Ports, EmbeddedError> {
     let ports_file = layout.run_dir.join(format!("nats-server_{}.ports", process.pid()));
     let started = Instant::now();
     let mut last_health = "none, no ports file yet".to_owned();
@@ -309,7 +317,7 @@ async fn wait_until_ready(process: &ServerProcess, layout: &Layout, log: &LogSta
             return Err(EmbeddedError::Failed { status: exit.to_string(), log_tail: log.tail() });
         }
         if let Some(ports) = health::read_ports(&ports_file) {
-            match health::status(ports.monitor).await {
+            match health::status(ports.monitor, wanted).await {
                 Ok(200) => return Ok(ports),
                 Ok(status) => last_health = format!("HTTP {status}"),
                 Err(error) => last_health = error.to_string(),
