@@ -6,6 +6,7 @@
 //!   .fleet("east", &ids).start()      terminals in one process: faults, journal, kill, restart, their own account
 //!   .hq                               submit, look, wait for an event, verify
 //!   .cli()                            the command line as people use it
+//! Cluster::start(BIN, false)          three servers from nats/cluster, killed, ended and brought back; services and fleets on them
 //! Hand::connect(url, id)              a terminal played by hand over plain NATS
 //! World::new()                        every service over one ledger in memory, in virtual time ([`world`])
 //!   .terminal("S1", script)           the real terminal library on it ([`world::terminal`]): crash_at, twin, journal_full, bad_air
@@ -17,6 +18,7 @@
 
 pub mod account;
 pub mod cli;
+pub mod cluster;
 pub mod fleet;
 pub mod hand;
 pub mod hq;

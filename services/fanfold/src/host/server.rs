@@ -152,14 +152,25 @@ impl Disk {
     }
 }
 
-/// Connects and makes sure that every stream and bucket is as it should be.
+/// How long a cluster may take to elect its leaders before its streams can be asked for.
+const ELECTION_WITHIN: Duration = Duration::from_secs(60);
+
+/// Connects and makes sure that every stream and bucket is as it should be; in a cluster, as soon as it has elected its leaders.
 ///
 /// # Errors
 /// Those of the ledger.
 pub async fn connect(opts: ConnectOpts, provision: &ProvisionOpts) -> Result<JetStreamLedger, LedgerError> {
     let ledger = JetStreamLedger::connect(opts).await?;
-    ledger.provision(provision).await?;
-    Ok(ledger)
+    let deadline = tokio::time::Instant::now() + ELECTION_WITHIN;
+    loop {
+        match ledger.provision(provision).await {
+            // Every try has used up a budget of its own, with its pauses.
+            Err(error @ LedgerError::Unavailable { .. }) if provision.replicas > 1 && tokio::time::Instant::now() < deadline => {
+                tracing::info!(%error, "the cluster has no leader yet");
+            }
+            provisioned => return provisioned.map(|()| ledger),
+        }
+    }
 }
 
 #[cfg(test)]
