@@ -6,11 +6,17 @@ use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::RawMessage;
 use async_nats::{HeaderMap, Message, RequestErrorKind};
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
 
 use super::{Budget, JetStreamLedger, LOG};
 use crate::port::{LedgerError, Stored};
+
+/// Between two requests for the same, while the first one is not answered.
+const READ_AGAIN: Duration = Duration::from_millis(300);
 
 /// Error codes of the server; the numbers are its API, the texts are not.
 pub(super) mod code {
@@ -116,8 +122,12 @@ impl JetStreamLedger {
 
     /// One API request without retry; an error answer becomes `Refused`.
     pub(super) async fn api_once(&self, verb: &str, request: &Value) -> Result<Bytes, Failure> {
+        self.api_within(verb, request, Duration::from_millis(self.inner.policy.ack_timeout_ms.max(2_000))).await
+    }
+
+    /// As [`Self::api_once`], with a wait of its own.
+    pub(super) async fn api_within(&self, verb: &str, request: &Value, timeout: Duration) -> Result<Bytes, Failure> {
         let payload = if request.is_null() { Bytes::new() } else { Bytes::from(request.to_string()) };
-        let timeout = Duration::from_millis(self.inner.policy.ack_timeout_ms.max(2_000));
         let answer = self.ask(format!("$JS.API.{verb}"), None, payload, timeout).await?.payload;
         match serde_json::from_slice::<MaybeError>(&answer) {
             Ok(MaybeError { error: Some(error) }) => Err(Failure::Refused(error)),
@@ -140,10 +150,42 @@ impl JetStreamLedger {
         }
     }
 
+    /// As [`Self::api`] for what changes nothing. While a stream has no leader nobody answers at all, and who asked just before one is
+    /// elected would wait for its whole time-out: so it is asked again meanwhile, and the first answer counts.
+    pub(super) async fn api_read(
+        &self,
+        verb: &str,
+        request: &Value,
+        budget: Budget,
+    ) -> Result<Result<Bytes, ApiError>, LedgerError> {
+        let mut asked = FuturesUnordered::new();
+        let mut reason = String::new();
+        let mut again = tokio::time::interval(READ_AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                Some(answer) = asked.next() => match answer {
+                    Ok(answer) => return Ok(Ok(answer)),
+                    Err(Failure::Refused(error)) if !error.is_not_now() => return Ok(Err(error)),
+                    Err(Failure::NotSent(reason)) => return Err(LedgerError::Other(reason)),
+                    Err(Failure::Refused(error)) => reason = error.text(),
+                    Err(Failure::Unknown(why)) => reason = format!("{verb}: {why}"),
+                },
+                // Each ends by its own time-out, which bounds how many there are.
+                _ = again.tick() => {
+                    budget.allows(&reason)?;
+                    asked.push(self.api_once(verb, request));
+                }
+            }
+        }
+    }
+
     /// Last sequence of a stream, from its leader.
     pub(super) async fn stream_last_seq(&self, stream: &str) -> Result<u64, LedgerError> {
         let request = json!({});
-        let answer = self.api(&format!("STREAM.INFO.{stream}"), &request, self.budget()).await?.map_err(ApiError::into_error)?;
+        let answer =
+            self.api_read(&format!("STREAM.INFO.{stream}"), &request, self.budget()).await?.map_err(ApiError::into_error)?;
         let info: Value = serde_json::from_slice(&answer).map_err(|error| LedgerError::Corrupt(error.to_string()))?;
         info.pointer("/state/last_seq")
             .and_then(Value::as_u64)
@@ -152,7 +194,7 @@ impl JetStreamLedger {
 
     /// A message of a stream, read from its leader: never stale, unlike a direct get.
     async fn leader_get(&self, stream: &str, request: Value, budget: Budget) -> Result<Option<StreamMessage>, LedgerError> {
-        match self.api(&format!("STREAM.MSG.GET.{stream}"), &request, budget).await? {
+        match self.api_read(&format!("STREAM.MSG.GET.{stream}"), &request, budget).await? {
             Ok(answer) => read_message(stream, &answer).map(Some),
             Err(error) if error.err_code == code::NO_MESSAGE_FOUND => Ok(None),
             Err(error) => Err(error.into_error()),

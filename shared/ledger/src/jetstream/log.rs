@@ -1,5 +1,8 @@
 //! The port's `Log` on JetStream: reading, and the way to the appending parts.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
@@ -9,6 +12,10 @@ use super::reader::{Delivered, Opened, Reader};
 use super::{JetStreamLedger, LOG, jittered_ms};
 use crate::port::{Append, Appended, BoxStream, Fence, FencedError, LedgerError, Log, Stored, TailItem};
 
+/// A consumer that is not made within this: the stream is read without one meanwhile.
+const ASK_DIRECT_AFTER: Duration = Duration::from_millis(200);
+/// Longest pause before a consumer is made again.
+const REOPEN_WAIT_MS_MAX: u64 = 400;
 /// Batches that may wait for a slow reader.
 const BATCHES_WAITING: usize = 8;
 
@@ -208,12 +215,15 @@ async fn follow(mut reader: Reader, sender: mpsc::Sender<TailItem>) {
                 () = sender.closed() => return,
                 () = tokio::time::sleep(wait) => {}
             }
-            match reader.open().await {
+            match open_or_ask(&mut reader, &sender).await {
                 Ok(_) => break,
                 // Backing off keeps a long outage from leaving a heap of half-made consumers behind.
                 Err(failure) => tracing::debug!(?failure, "tail.open"),
             }
-            wait_ms = (wait_ms * 2).min(1_000);
+            if ask_direct(&mut reader, &sender).await.is_err() {
+                return;
+            }
+            wait_ms = (wait_ms * 2).min(REOPEN_WAIT_MS_MAX);
         }
         tracing::info!(next = reader.next, "tail.resumed");
         if sender.send(TailItem::Reconnected).await.is_err() {
@@ -221,6 +231,34 @@ async fn follow(mut reader: Reader, sender: mpsc::Sender<TailItem>) {
         }
     }
     reader.close().await;
+}
+
+/// Makes a new consumer, and while that takes its time asks for what is stored meanwhile.
+async fn open_or_ask(reader: &mut Reader, sender: &mpsc::Sender<TailItem>) -> Result<(), Failure> {
+    reader.close().await;
+    let mut making = pin!(reader.making());
+    loop {
+        tokio::select! {
+            biased;
+            made = making.as_mut() => return reader.opened(made).map(drop),
+            () = tokio::time::sleep(ASK_DIRECT_AFTER) => {}
+        }
+        if ask_direct(reader, sender).await.is_err() {
+            return Err(Failure::Unknown("nobody listens any more".into()));
+        }
+    }
+}
+
+/// Hands on what there is without a consumer.
+async fn ask_direct(reader: &mut Reader, sender: &mpsc::Sender<TailItem>) -> Result<(), ()> {
+    loop {
+        let expected = reader.next;
+        let batch = reader.direct().await;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        deliver(expected, batch, sender).await?;
+    }
 }
 
 /// Hands a batch on, saying where sequences are missing.

@@ -69,7 +69,7 @@ impl Default for Policy {
         Self {
             append_mode: AppendMode::Durable,
             budget_ms: 30_000,
-            ack_timeout_ms: 2_000,
+            ack_timeout_ms: 1_000,
             in_flight_max: 512,
             known_ids_max: 65_536,
             known_ids_ms: 600_000,
@@ -119,13 +119,19 @@ struct Budget {
 }
 
 impl Budget {
-    /// Waits a moment before the next try, or says that the time is used up.
-    async fn pause(&self, reason: &str) -> Result<(), LedgerError> {
+    /// Says when the time is used up.
+    fn allows(&self, reason: &str) -> Result<(), LedgerError> {
         let waited = self.started.elapsed();
         if waited >= self.limit {
             let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
             return Err(LedgerError::Unavailable { waited_ms, reason: reason.to_owned() });
         }
+        Ok(())
+    }
+
+    /// Waits a moment before the next try, or says that the time is used up.
+    async fn pause(&self, reason: &str) -> Result<(), LedgerError> {
+        self.allows(reason)?;
         tracing::debug!(reason, "ledger.retry");
         tokio::time::sleep(jittered_ms(50, 200)).await;
         Ok(())

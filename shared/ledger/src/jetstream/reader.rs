@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::{Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
@@ -23,8 +24,15 @@ pub(super) const BATCH_MAX: usize = 1_000;
 const PULL_MESSAGES: usize = 8_000;
 /// Bytes asked for at a time: bounds what waits in memory.
 const PULL_BYTES: usize = 32 << 20;
-const HEARTBEAT: Duration = Duration::from_secs(1);
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// No sign of life for so long and the consumer is lost.
+const ALIVE: Duration = Duration::from_millis(1_500);
+/// How long the first try to make a consumer may take; the second twice, later ones four times as long.
+const CREATE_WAIT: Duration = Duration::from_millis(500);
 const PULL_EXPIRES: Duration = Duration::from_secs(30);
+/// Messages asked for at a time where there is no consumer, and how long each may take.
+const DIRECT_MESSAGES: usize = 500;
+const DIRECT_WAIT: Duration = Duration::from_millis(500);
 /// The server removes a consumer nobody pulls from after this.
 const INACTIVE: Duration = Duration::from_secs(30);
 
@@ -42,6 +50,12 @@ pub(super) struct Opened {
     pub(super) clustered: bool,
 }
 
+/// A consumer nobody reads from yet.
+pub(super) struct Made {
+    consumer: Consumer,
+    opened: Opened,
+}
+
 pub(super) struct Reader {
     ledger: JetStreamLedger,
     stream: String,
@@ -50,6 +64,8 @@ pub(super) struct Reader {
     pub(super) next: u64,
     connections: watch::Receiver<u64>,
     consumer: Option<Consumer>,
+    /// Consumers that were not made, one after the other.
+    unmade: u32,
 }
 
 struct Consumer {
@@ -74,44 +90,80 @@ impl Reader {
             next: from.max(1),
             connections: ledger.inner.connections.clone(),
             consumer: None,
+            unmade: 0,
         }
     }
 
     /// Makes a new consumer from the next sequence on; the old one is removed.
     pub(super) async fn open(&mut self) -> Result<Opened, Failure> {
         self.close().await;
+        let made = self.making().await;
+        self.opened(made)
+    }
+
+    /// A consumer on its way, from the sequence that is next now; [`Self::opened`] takes it.
+    pub(super) fn making(&mut self) -> impl Future<Output = Result<Made, Failure>> + use<> {
         self.connections.mark_unchanged();
-        let name = self.ledger.unique_name();
-        let inbox = self.ledger.inner.client.new_inbox();
-        let messages =
-            self.ledger.inner.client.subscribe(inbox.clone()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let mut config = json!({
-            "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": self.next, "ack_policy": "none",
-            "max_deliver": 1, "replay_policy": "instant", "mem_storage": true, "num_replicas": 1,
-            "inactive_threshold": nanos(INACTIVE),
-        });
-        if !self.filters.is_empty() {
-            config["filter_subjects"] = json!(self.filters);
+        let (ledger, stream, filters, next) = (self.ledger.clone(), self.stream.clone(), self.filters.clone(), self.next);
+        // Where a server has just died the consumer may be given to it, and nobody answers: then another one is tried soon.
+        let wait = CREATE_WAIT * (1 << self.unmade.min(2));
+        async move {
+            let name = ledger.unique_name();
+            let made = make(&ledger, &stream, &filters, next, &name, wait).await;
+            if made.is_err() {
+                remove(&ledger, &stream, &name);
+            }
+            made
         }
-        let request = json!({ "stream_name": self.stream, "config": config, "action": "create" });
-        let answer = self.ledger.api_once(&format!("CONSUMER.CREATE.{}.{name}", self.stream), &request).await?;
-        let info: Value = serde_json::from_slice(&answer).map_err(|error| Failure::Unknown(error.to_string()))?;
-        self.consumer =
-            Some(Consumer { name, inbox, messages, outstanding: 0, delivered: 0, alive_until: Instant::now() + HEARTBEAT * 2 });
-        Ok(Opened {
-            pending: info.get("num_pending").and_then(Value::as_u64).unwrap_or(0),
-            clustered: info.get("cluster").is_some_and(|cluster| !cluster.is_null()),
-        })
+    }
+
+    /// Reads from the consumer that was made, if it was.
+    pub(super) fn opened(&mut self, made: Result<Made, Failure>) -> Result<Opened, Failure> {
+        match made {
+            Ok(Made { consumer, opened }) => {
+                self.unmade = 0;
+                self.consumer = Some(consumer);
+                Ok(opened)
+            }
+            Err(failure) => {
+                self.unmade += 1;
+                Err(failure)
+            }
+        }
+    }
+
+    /// What comes next without a consumer, as far as whoever has a replica sends it in one go without a gap: for the time in which the
+    /// stream lives and its cluster has no leader to make consumers. May be nothing.
+    pub(super) async fn direct(&mut self) -> Vec<Delivered> {
+        let client = &self.ledger.inner.client;
+        let inbox = client.new_inbox();
+        let Ok(mut messages) = client.subscribe(inbox.clone()).await else { return Vec::new() };
+        let request = json!({ "seq": self.next, "batch": DIRECT_MESSAGES, "next_by_subj": ">" });
+        let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
+        let sent = client.publish_with_reply(subject, inbox, Bytes::from(request.to_string()));
+        let mut batch = Vec::new();
+        if tokio::time::timeout(DIRECT_WAIT, sent).await.is_ok_and(|sent| sent.is_ok()) {
+            while let Ok(Some(message)) = tokio::time::timeout(DIRECT_WAIT, messages.next()).await {
+                // A status ends the batch.
+                let Some(stored) = message.status.is_none().then(|| StreamMessage::try_from(message)).and_then(Result::ok) else {
+                    break;
+                };
+                if stored.sequence != self.next {
+                    break;
+                }
+                self.next += 1;
+                batch.push(Delivered { stored: super::api::stored(stored), pending: 0 });
+            }
+        }
+        let _ = messages.unsubscribe().await;
+        batch
     }
 
     /// Removes the consumer; the server would do so itself, but later.
     pub(super) async fn close(&mut self) {
         if let Some(mut consumer) = self.consumer.take() {
             let _ = consumer.messages.unsubscribe().await;
-            let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", self.stream, consumer.name);
-            // Nobody waits for the answer; while disconnected there is nothing to be removed.
-            let _ = self.ledger.inner.client.publish(subject, Bytes::new()).now_or_never();
+            remove(&self.ledger, &self.stream, &consumer.name);
         }
     }
 
@@ -131,7 +183,7 @@ impl Reader {
                 message = tokio::time::timeout_at(consumer.alive_until, consumer.messages.next()) => message,
             };
             let message = message.map_err(|_| "no heartbeat")?.ok_or("the subscription ended")?;
-            consumer.alive_until = Instant::now() + HEARTBEAT * 2;
+            consumer.alive_until = Instant::now() + ALIVE;
             consumer.take(message, &mut self.next, &mut batch)?;
             while batch.len() < BATCH_MAX {
                 match consumer.messages.next().now_or_never().flatten() {
@@ -146,6 +198,43 @@ impl Reader {
     }
 }
 
+async fn make(
+    ledger: &JetStreamLedger,
+    stream: &str,
+    filters: &[String],
+    next: u64,
+    name: &str,
+    wait: Duration,
+) -> Result<Made, Failure> {
+    let inbox = ledger.inner.client.new_inbox();
+    let messages = ledger.inner.client.subscribe(inbox.clone()).await.map_err(|error| Failure::Unknown(error.to_string()))?;
+    let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let mut config = json!({
+        "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": next, "ack_policy": "none",
+        "max_deliver": 1, "replay_policy": "instant", "mem_storage": true, "num_replicas": 1,
+        "inactive_threshold": nanos(INACTIVE),
+    });
+    if !filters.is_empty() {
+        config["filter_subjects"] = json!(filters);
+    }
+    let request = json!({ "stream_name": stream, "config": config, "action": "create" });
+    let answer = ledger.api_within(&format!("CONSUMER.CREATE.{stream}.{name}"), &request, wait).await?;
+    let info: Value = serde_json::from_slice(&answer).map_err(|error| Failure::Unknown(error.to_string()))?;
+    let alive_until = Instant::now() + ALIVE;
+    let consumer = Consumer { name: name.to_owned(), inbox, messages, outstanding: 0, delivered: 0, alive_until };
+    let opened = Opened {
+        pending: info.get("num_pending").and_then(Value::as_u64).unwrap_or(0),
+        clustered: info.get("cluster").is_some_and(|cluster| !cluster.is_null()),
+    };
+    Ok(Made { consumer, opened })
+}
+
+fn remove(ledger: &JetStreamLedger, stream: &str, name: &str) {
+    let subject = format!("$JS.API.CONSUMER.DELETE.{stream}.{name}");
+    // Nobody waits for the answer; while disconnected there is nothing to be removed.
+    let _ = ledger.inner.client.publish(subject, Bytes::new()).now_or_never();
+}
+
 async fn pull(ledger: &JetStreamLedger, stream: &str, consumer: &mut Consumer) -> Result<(), String> {
     let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", consumer.name);
     let (expires, heartbeat) = (PULL_EXPIRES.as_nanos(), HEARTBEAT.as_nanos());
@@ -155,7 +244,7 @@ async fn pull(ledger: &JetStreamLedger, stream: &str, consumer: &mut Consumer) -
         format!(r#"{{"batch":{PULL_MESSAGES},"max_bytes":{max_bytes},"expires":{expires},"idle_heartbeat":{heartbeat}}}"#);
     let sent = ledger.inner.client.publish_with_reply(subject, consumer.inbox.clone(), Bytes::from(request));
     // Publishing waits when the connection is gone and its buffer full; the consumer is lost then anyway.
-    match tokio::time::timeout(HEARTBEAT, sent).await {
+    match tokio::time::timeout(ALIVE, sent).await {
         Ok(Ok(())) => consumer.outstanding += PULL_MESSAGES,
         Ok(Err(error)) => return Err(error.to_string()),
         Err(_) => return Err("the connection takes nothing".into()),
