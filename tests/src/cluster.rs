@@ -270,6 +270,18 @@ impl Cluster {
         self.services.push(process);
     }
 
+    /// Processor time the services have used so far, in milliseconds; `None` where the system doesn't tell.
+    pub fn services_cpu_ms(&self) -> Option<u64> {
+        let of = |process: &Proc| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).ok()?;
+            // Behind the name, which may hold anything, user and system time are the 12th and 13th field, in hundredths.
+            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+            let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+            Some((ticks(11)? + ticks(12)?) * 10)
+        };
+        self.services.iter().map(of).sum()
+    }
+
     /// What the processes of services have said on stderr.
     pub fn said(&self) -> String {
         self.services.iter().map(Proc::stderr).collect()

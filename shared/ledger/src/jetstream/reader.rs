@@ -26,7 +26,10 @@ const PULL_MESSAGES: usize = 8_000;
 const PULL_BYTES: usize = 32 << 20;
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// No sign of life for so long and the consumer is lost.
-const ALIVE: Duration = Duration::from_millis(1_500);
+const ALIVE: Duration = Duration::from_secs(2);
+/// After so long without one the log is also read without a consumer, and again after each pause.
+const QUIET: Duration = Duration::from_millis(700);
+const QUIET_AGAIN: Duration = Duration::from_millis(200);
 /// How long the first try to make a consumer may take; the second twice, later ones four times as long.
 const CREATE_WAIT: Duration = Duration::from_millis(500);
 const PULL_EXPIRES: Duration = Duration::from_secs(30);
@@ -78,6 +81,8 @@ struct Consumer {
     delivered: u64,
     /// No sign of life by then means it is lost.
     alive_until: Instant,
+    /// None by then is suspicious.
+    quiet_until: Instant,
 }
 
 impl Reader {
@@ -169,21 +174,27 @@ impl Reader {
 
     /// The messages that are there, at least one, at most [`BATCH_MAX`]; or why the consumer is lost.
     pub(super) async fn batch(&mut self) -> Result<Vec<Delivered>, String> {
-        let Some(consumer) = self.consumer.as_mut() else {
-            return Err("no consumer".into());
-        };
         let mut batch = Vec::new();
         loop {
+            let consumer = self.consumer.as_mut().ok_or("no consumer")?;
             if consumer.outstanding <= PULL_MESSAGES / 2 {
                 pull(&self.ledger, &self.stream, consumer).await?;
             }
+            let until = consumer.alive_until.min(consumer.quiet_until);
             let message = tokio::select! {
                 biased;
                 _ = self.connections.changed() => return Err("reconnected".into()),
-                message = tokio::time::timeout_at(consumer.alive_until, consumer.messages.next()) => message,
+                message = tokio::time::timeout_at(until, consumer.messages.next()) => message,
             };
-            let message = message.map_err(|_| "no heartbeat")?.ok_or("the subscription ended")?;
-            consumer.alive_until = Instant::now() + ALIVE;
+            let Ok(message) = message else {
+                if Instant::now() >= consumer.alive_until {
+                    return Err("no heartbeat".into());
+                }
+                let batch = self.batch_of_quiet().await;
+                if batch.is_empty() { continue } else { return Ok(batch) }
+            };
+            let message = message.ok_or("the subscription ended")?;
+            consumer.is_alive();
             consumer.take(message, &mut self.next, &mut batch)?;
             while batch.len() < BATCH_MAX {
                 match consumer.messages.next().now_or_never().flatten() {
@@ -195,6 +206,15 @@ impl Reader {
                 return Ok(batch);
             }
         }
+    }
+
+    /// What came while the consumer said nothing. Only a reader of everything can tell that nothing is missing in it.
+    async fn batch_of_quiet(&mut self) -> Vec<Delivered> {
+        let batch = if self.filters.is_empty() { self.direct().await } else { Vec::new() };
+        if let Some(consumer) = &mut self.consumer {
+            consumer.quiet_until = Instant::now() + QUIET_AGAIN;
+        }
+        batch
     }
 }
 
@@ -220,8 +240,9 @@ async fn make(
     let request = json!({ "stream_name": stream, "config": config, "action": "create" });
     let answer = ledger.api_within(&format!("CONSUMER.CREATE.{stream}.{name}"), &request, wait).await?;
     let info: Value = serde_json::from_slice(&answer).map_err(|error| Failure::Unknown(error.to_string()))?;
-    let alive_until = Instant::now() + ALIVE;
-    let consumer = Consumer { name: name.to_owned(), inbox, messages, outstanding: 0, delivered: 0, alive_until };
+    let now = Instant::now();
+    let (alive_until, quiet_until) = (now + ALIVE, now + QUIET);
+    let consumer = Consumer { name: name.to_owned(), inbox, messages, outstanding: 0, delivered: 0, alive_until, quiet_until };
     let opened = Opened {
         pending: info.get("num_pending").and_then(Value::as_u64).unwrap_or(0),
         clustered: info.get("cluster").is_some_and(|cluster| !cluster.is_null()),
@@ -253,6 +274,11 @@ async fn pull(ledger: &JetStreamLedger, stream: &str, consumer: &mut Consumer) -
 }
 
 impl Consumer {
+    fn is_alive(&mut self) {
+        let now = Instant::now();
+        (self.alive_until, self.quiet_until) = (now + ALIVE, now + QUIET);
+    }
+
     /// Takes one message of the inbox: a delivery, or a status about a pull request.
     fn take(&mut self, message: Message, next: &mut u64, batch: &mut Vec<Delivered>) -> Result<(), String> {
         let Some(position) = message.reply.as_deref().and_then(Position::parse).filter(|_| message.status.is_none()) else {
