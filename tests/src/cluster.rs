@@ -43,6 +43,8 @@ no_auth_user: app
 "#;
 /// How long a cluster may take to elect and catch up; generous, since machines that test are busy.
 pub const ELECTED: Duration = Duration::from_secs(60);
+/// A replica that was heard within this is there: servers of a group hear of each other every second.
+const IN_TOUCH: Duration = Duration::from_millis(2_500);
 /// Between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -326,11 +328,15 @@ impl Drop for Watch {
     }
 }
 
+/// Who says of itself that it leads the log and is in touch with another replica: one that has lost its quorum goes on calling itself
+/// leader for a while.
 async fn leader_of_log(monitors: &[u16]) -> Option<usize> {
     for (index, port) in monitors.iter().enumerate() {
         let jsz = monitor(*port, "/jsz?accounts=true&streams=true").await.unwrap_or_default();
-        let leads = |s: &&Value| s["name"] == "FANFOLD" && s.pointer("/cluster/leader").and_then(Value::as_str) == NAMES.get(index).copied();
-        if streams(&jsz).iter().any(|s| leads(&s)) {
+        let Some(log) = streams(&jsz).into_iter().find(|s| s["name"] == "FANFOLD") else { continue };
+        let replicas = log.pointer("/cluster/replicas").and_then(Value::as_array).cloned().unwrap_or_default();
+        let in_touch = |r: &Value| r["offline"] != true && r["active"].as_u64().is_some_and(|ns| u128::from(ns) < IN_TOUCH.as_nanos());
+        if log.pointer("/cluster/leader").and_then(Value::as_str) == NAMES.get(index).copied() && replicas.iter().any(in_touch) {
             return Some(index);
         }
     }

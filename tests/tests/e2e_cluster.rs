@@ -33,8 +33,6 @@ const AFTER_LEADER_MS: i64 = 2_000;
 const AFTER_KILL_MS: i64 = 20_000;
 /// Terminals on a server that dies come back within this, each at a moment of its own; where all were on it nobody can do anything.
 const RECONNECT_MS: i64 = 2_000;
-/// From two servers being started again to a quorum that works: they start, find each other, and may have to elect.
-const ELECTION_MS: i64 = 9_000;
 /// How long two servers are away.
 const OUTAGE: Duration = Duration::from_secs(4);
 /// Stores of the run.
@@ -82,9 +80,9 @@ impl Run {
         until(&format!("{plan} is under way"), SOON, async || (self.done() >= before + STORES / 12).then_some(())).await;
     }
 
-    /// Waits for the plan's end, and says how long its hand-outs were interrupted by what began at `from_ms` and, where a leader could
-    /// do nothing, lasted until `hindered_ms`.
-    async fn over(&mut self, plan: &str, from_ms: i64, hindered_ms: i64, bound_ms: i64) {
+    /// Waits for the plan's end, and says how long its hand-outs were interrupted by what began at `from_ms`; `bound_ms`: from a
+    /// leader being there to the next one.
+    async fn over(&mut self, plan: &str, from_ms: i64, bound_ms: i64) {
         let last = self.hq.summary(plan, SummaryKind::Final, ELECTED * 2).await;
         assert_eq!(last.counts.succeeded as usize, STORES, "{plan}: {:?}", last.counts);
         let events = self.hq.events(plan).await;
@@ -98,7 +96,7 @@ impl Run {
             let led_since = self.watch.led_since(next).unwrap_or(next);
             longest_ms = longest_ms.max(next - before);
             after_kill_ms = after_kill_ms.max(next - before.max(from_ms));
-            after_leader_ms = after_leader_ms.max(next - before.max(from_ms).max(led_since).max(hindered_ms));
+            after_leader_ms = after_leader_ms.max(next - before.max(from_ms).max(led_since));
         }
         let row = format!("{plan:<16} longest pause {longest_ms:>6} ms, after a leader was there {after_leader_ms:>5} ms, {later:>3} later");
         eprintln!("{row}");
@@ -136,21 +134,21 @@ impl Run {
         self.cluster.kill(leader);
         self.cluster.leader().await;
         self.cluster.launch_again(leader).await;
-        self.over("leader-killed", at_ms, at_ms, AFTER_LEADER_MS).await;
+        self.over("leader-killed", at_ms, AFTER_LEADER_MS).await;
     }
 
     async fn leader_deposed(&mut self) {
         self.under_way("leader-deposed", 6).await;
         let at_ms = now_ms();
         self.cluster.step_down("FANFOLD").await;
-        self.over("leader-deposed", at_ms, at_ms, AFTER_LEADER_MS).await;
+        self.over("leader-deposed", at_ms, AFTER_LEADER_MS).await;
     }
 
     async fn meta_leader_deposed(&mut self) {
         self.under_way("meta-deposed", 6).await;
         let at_ms = now_ms();
         self.cluster.step_meta_down().await;
-        self.over("meta-deposed", at_ms, at_ms, AFTER_LEADER_MS).await;
+        self.over("meta-deposed", at_ms, AFTER_LEADER_MS).await;
     }
 
     async fn follower_killed(&mut self) {
@@ -186,7 +184,7 @@ impl Run {
     async fn over_without(&mut self, member: usize, plan: &str, at_ms: i64) {
         self.hq.summary(plan, SummaryKind::Final, ELECTED * 2).await;
         self.cluster.launch_again(member).await;
-        self.over(plan, at_ms, at_ms, AFTER_LEADER_MS + RECONNECT_MS).await;
+        self.over(plan, at_ms, AFTER_LEADER_MS + RECONNECT_MS).await;
     }
 
     async fn quorum_lost(&mut self) {
@@ -207,11 +205,10 @@ impl Run {
             assert!(after - before < OUTAGE.as_millis() as u64 / 2, "the services used {} ms of an outage", after - before);
             self.table.push(format!("{:<16} processor time of the services in {OUTAGE:?}: {} ms", "quorum-lost", after - before));
         }
-        let back_ms = now_ms();
         for member in others {
             self.cluster.launch_again(member).await;
         }
-        self.over("quorum-lost", at_ms, back_ms + ELECTION_MS, AFTER_LEADER_MS).await;
+        self.over("quorum-lost", at_ms, AFTER_LEADER_MS).await;
     }
 
     async fn rolling_restart(&mut self) {
@@ -223,7 +220,7 @@ impl Run {
             self.cluster.launch_again(member).await;
             self.cluster.whole().await;
         }
-        self.over("rolling", at_ms, at_ms, AFTER_LEADER_MS + RECONNECT_MS).await;
+        self.over("rolling", at_ms, AFTER_LEADER_MS + RECONNECT_MS).await;
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
+use super::api::ApiError;
 use super::connect::check_version;
 use super::known::{Known, Seen};
 use super::{ConnectOpts, JetStreamLedger};
@@ -88,4 +89,19 @@ async fn known_ids_are_bounded_in_number_and_time() {
     assert_eq!(known.seen("a", b"one"), None, "the oldest made room");
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(known.seen("c", b""), None, "the window is over");
+}
+
+#[test]
+fn what_a_server_says_is_not_decided_is_no_answer() {
+    let error = |text: &str| serde_json::from_str::<ApiError>(text).unwrap();
+    // In a cluster: id in process, subject in process, no leader yet, no peers yet; and an error without a number.
+    for undecided in ["10158", "10164", "10008", "10005", "10009", "10118"] {
+        let error = error(&format!(r#"{{"code":503,"err_code":{undecided},"description":"x"}}"#));
+        assert!(error.is_not_now() && !error.is_conflict() && !error.is_full(), "{undecided}");
+    }
+    assert!(error(r#"{"code":503,"description":"replication failed"}"#).is_not_now());
+    let conflict = error(r#"{"code":400,"err_code":10071,"description":"wrong last sequence: 7"}"#);
+    assert!(conflict.is_conflict() && !conflict.is_not_now());
+    let full = error(r#"{"code":503,"err_code":10077,"description":"maximum bytes exceeded"}"#);
+    assert!(full.is_full() && !full.is_not_now());
 }
