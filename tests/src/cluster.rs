@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::cli::Cli;
 use crate::fleet::Fleet;
@@ -164,26 +165,52 @@ impl Cluster {
         process.exited(ELECTED).await;
     }
 
-    /// Waits until somebody leads the cluster and every replica of every stream is there and has everything.
-    pub async fn whole(&self) {
-        until("every replica is current", ELECTED, async || {
-            self.meta_leader().await?;
-            let mut seen = 0;
+    /// Waits until somebody leads the cluster and every replica of every stream is there and has everything. Whoever says of itself
+    /// that it is not well for long is started anew, as `docs/operations.md` says: a write error stays with a server until then. Says
+    /// how many were.
+    pub async fn whole(&mut self) -> usize {
+        let mut cured = 0;
+        for _ in 0..3 {
+            let deadline = Instant::now() + ELECTED / 2;
+            while Instant::now() < deadline {
+                if self.is_whole().await == Some(true) {
+                    return cured;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
             for index in 0..3 {
-                for stream in streams(&self.jsz(index).await?) {
-                    if stream.pointer("/cluster/leader").and_then(Value::as_str) == Some(NAMES[index]) {
-                        let replicas = stream.pointer("/cluster/replicas").and_then(Value::as_array)?;
-                        let fine = |r: &Value| r["current"] == true && r["offline"] != true && r["lag"].as_u64().unwrap_or(0) == 0;
-                        if replicas.len() != 2 || !replicas.iter().all(fine) {
-                            return None;
-                        }
-                        seen += 1;
-                    }
+                if !self.is_well(index).await {
+                    eprintln!("{} is not well and started anew", NAMES[index]);
+                    self.end(index).await;
+                    self.launch_again(index).await;
+                    cured += 1;
                 }
             }
-            (seen == 5).then_some(())
-        })
-        .await;
+        }
+        panic!("not every replica is current: {:?}", self.is_whole().await);
+    }
+
+    async fn is_well(&self, index: usize) -> bool {
+        let health = monitor(self.members[index].monitor_port, "/healthz").await.unwrap_or_default();
+        health["status"] == "ok"
+    }
+
+    async fn is_whole(&self) -> Option<bool> {
+        self.meta_leader().await?;
+        let mut seen = 0;
+        for (index, name) in NAMES.iter().enumerate() {
+            for stream in streams(&self.jsz(index).await?) {
+                if stream.pointer("/cluster/leader").and_then(Value::as_str) == Some(name) {
+                    let replicas = stream.pointer("/cluster/replicas").and_then(Value::as_array)?;
+                    let fine = |r: &Value| r["current"] == true && r["offline"] != true && r["lag"].as_u64().unwrap_or(0) == 0;
+                    if replicas.len() != 2 || !replicas.iter().all(fine) {
+                        return Some(false);
+                    }
+                    seen += 1;
+                }
+            }
+        }
+        Some(seen == 5)
     }
 
     async fn jsz(&self, index: usize) -> Option<Value> {
@@ -335,7 +362,8 @@ async fn leader_of_log(monitors: &[u16]) -> Option<usize> {
         let jsz = monitor(*port, "/jsz?accounts=true&streams=true").await.unwrap_or_default();
         let Some(log) = streams(&jsz).into_iter().find(|s| s["name"] == "FANFOLD") else { continue };
         let replicas = log.pointer("/cluster/replicas").and_then(Value::as_array).cloned().unwrap_or_default();
-        let in_touch = |r: &Value| r["offline"] != true && r["active"].as_u64().is_some_and(|ns| u128::from(ns) < IN_TOUCH.as_nanos());
+        let in_touch =
+            |r: &Value| r["offline"] != true && r["active"].as_u64().is_some_and(|ns| u128::from(ns) < IN_TOUCH.as_nanos());
         if log.pointer("/cluster/leader").and_then(Value::as_str) == NAMES.get(index).copied() && replicas.iter().any(in_touch) {
             return Some(index);
         }

@@ -98,7 +98,9 @@ impl Run {
             after_kill_ms = after_kill_ms.max(next - before.max(from_ms));
             after_leader_ms = after_leader_ms.max(next - before.max(from_ms).max(led_since));
         }
-        let row = format!("{plan:<16} longest pause {longest_ms:>6} ms, after a leader was there {after_leader_ms:>5} ms, {later:>3} later");
+        let row = format!(
+            "{plan:<16} longest pause {longest_ms:>6} ms, after a leader was there {after_leader_ms:>5} ms, {later:>3} later"
+        );
         eprintln!("{row}");
         self.table.push(row);
         assert!(after_leader_ms <= bound_ms, "{plan}: {}", self.table.join("\n"));

@@ -125,7 +125,9 @@ fn claim(n: usize, writer: usize, last_seq: u64) -> Append {
     let mut event = decision(n);
     event.subject = format!("ff.task.p.t{n}.main.hq.W{writer}");
     event.id = format!("p.t{n}.main/claimed-by-{writer}/{last_seq}");
-    event.payload = Bytes::from(String::from_utf8_lossy(&event.payload).replace("/dispatched/0", &format!("/claimed-by-{writer}/{last_seq}")));
+    event.payload = Bytes::from(
+        String::from_utf8_lossy(&event.payload).replace("/dispatched/0", &format!("/claimed-by-{writer}/{last_seq}")),
+    );
     event.expect = Some(Expect { filter: format!("ff.task.p.t{n}.main.hq.*"), last_seq });
     event
 }

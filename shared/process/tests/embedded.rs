@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use fanfold_process::embedded::{ClusterConfig, EmbeddedConfig, EmbeddedServer, EmbeddedServers, LocateOptions, MIN_VERSION, locate};
+use fanfold_process::embedded::{
+    ClusterConfig, EmbeddedConfig, EmbeddedServer, EmbeddedServers, LocateOptions, MIN_VERSION, locate,
+};
 
 /// Tests that need a port to be free once its listener is closed hold this alone: a child being
 /// forked by another test keeps a copy of the listener for a moment.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger, ProvisionOpts};
 use fanfold_ledger::port::LedgerError;
 use fanfold_process::embedded::{
-    EmbeddedConfig, EmbeddedError, EmbeddedServer, EmbeddedServers, LocateOptions, RESERVE_BYTES, ServerBinary, free_bytes, locate,
+    EmbeddedConfig, EmbeddedError, EmbeddedServer, EmbeddedServers, LocateOptions, RESERVE_BYTES, ServerBinary, free_bytes,
+    locate,
 };
 use fanfold_process::shutdown::Shutdown;
 use fanfold_process::tasks::Tasks;
@@ -57,7 +58,12 @@ pub fn provision_for(servers: &EmbeddedServers) -> ProvisionOpts {
 }
 
 /// Watches each of the servers, as [`watch`] does one; about their disk, which is one, only the first speaks.
-pub fn watch_all(servers: &EmbeddedServers, watched: &mut Tasks, shutdown: &Shutdown, say: impl Fn(&str) + Send + Clone + 'static) {
+pub fn watch_all(
+    servers: &EmbeddedServers,
+    watched: &mut Tasks,
+    shutdown: &Shutdown,
+    say: impl Fn(&str) + Send + Clone + 'static,
+) {
     const NAMES: [&str; 3] = ["nats-server", "nats-server-2", "nats-server-3"];
     for (index, (server, name)) in servers.members().iter().zip(NAMES).enumerate() {
         let say = say.clone();
@@ -71,13 +77,15 @@ pub fn watch_all(servers: &EmbeddedServers, watched: &mut Tasks, shutdown: &Shut
 }
 
 /// Brings the server back whenever it ends unasked, until shutdown. After a disk that was full has room again the server is started
-/// anew: its own view of the disk is made at its start, and a write error stays with it until then. `say` hears what people must know.
+/// anew: its own view of the disk is made at its start, and a write error stays with it until then; so is one that says for a minute and
+/// more that it is not well. `say` hears what people must know.
 ///
 /// # Errors
 /// When it keeps dying.
 pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn(&str) + Send) -> Result<(), CliError> {
     let mut revivals = 0;
     let mut disk = Disk::default();
+    let mut illness = Illness::default();
     let mut look = tokio::time::interval(DISK_LOOK);
     loop {
         let started = tokio::time::Instant::now();
@@ -85,7 +93,13 @@ pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn
             tokio::select! {
                 exit = server.exited() => break exit,
                 () = shutdown.wait() => return Ok(()),
-                _ = look.tick() => match disk.look(free_bytes(server.data_dir()).unwrap_or(u64::MAX)) {
+                _ = look.tick() => {
+                    if illness.look(server.is_healthy().await, tokio::time::Instant::now()) {
+                        tracing::error!(pid = server.pid(), "nats-server says for a long time that it is not well; it is started anew on the same log");
+                        server.restart().await?;
+                        continue;
+                    }
+                    match disk.look(free_bytes(server.data_dir()).unwrap_or(u64::MAX)) {
                     DiskNews::None => {}
                     DiskNews::Full(free) => say(&format!(
                         "LOG_FULL: the disk of {} has {} MB left and the log takes nothing more; make room there, everything goes on by itself then",
@@ -96,7 +110,8 @@ pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn
                         say("the disk has room again; nats-server is started anew on the same log");
                         server.restart().await?;
                     }
-                },
+                    }
+                }
             }
         };
         if shutdown.is_triggered() {
@@ -116,7 +131,36 @@ pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn
     }
 }
 
-/// Between two looks at the disk.
+/// A server that is not well for so long is started anew: an error of writing stays with it until then. After each time it is given
+/// twice as long, up to an hour: it may only be catching up with the others.
+const ILL_FOR: Duration = Duration::from_secs(60);
+const ILL_FOR_MAX: Duration = Duration::from_secs(3_600);
+
+/// Whether a server has been unwell for too long.
+#[derive(Debug, Default)]
+struct Illness {
+    since: Option<tokio::time::Instant>,
+    times: u32,
+}
+
+impl Illness {
+    /// Takes a look's result; says when the server is to be started anew.
+    fn look(&mut self, healthy: bool, now: tokio::time::Instant) -> bool {
+        if healthy {
+            *self = Self::default();
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now - since < (ILL_FOR * 2_u32.pow(self.times.min(6))).min(ILL_FOR_MAX) {
+            return false;
+        }
+        self.times += 1;
+        self.since = Some(now);
+        true
+    }
+}
+
+/// Between two looks at the disk and the server.
 const DISK_LOOK: Duration = Duration::from_secs(2);
 /// Less room than this is said, and remembered until there is [`DISK_ROOM_BYTES`] again.
 const DISK_LOW_BYTES: u64 = RESERVE_BYTES + RESERVE_BYTES / 4;
@@ -176,6 +220,23 @@ pub async fn connect(opts: ConnectOpts, provision: &ProvisionOpts) -> Result<Jet
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_stays_unwell_is_started_anew_less_and_less_often() {
+        let mut illness = Illness::default();
+        let begin = tokio::time::Instant::now();
+        let mut restarts = Vec::new();
+        for s in (0..20_000).step_by(10) {
+            if illness.look(false, begin + Duration::from_secs(s)) {
+                restarts.push(s);
+            }
+        }
+        assert_eq!(restarts, [60, 180, 420, 900, 1_860, 3_780, 7_380, 10_980, 14_580, 18_180]);
+        let later = begin + Duration::from_secs(20_000);
+        assert!(!illness.look(true, later));
+        assert!(!illness.look(false, later));
+        assert!(illness.look(false, later + ILL_FOR), "well again, it begins anew");
+    }
 
     #[test]
     fn a_full_disk_is_said_once_and_its_end_once() {

@@ -129,6 +129,11 @@ impl EmbeddedServer {
         self.process().exit().is_none()
     }
 
+    /// Whether the server says that all of it works: in a cluster, that it has a leader and this member's copies are up to date.
+    pub async fn is_healthy(&self) -> bool {
+        health::status(self.ports.monitor, Ready::Streams).await.is_ok_and(|status| status == 200)
+    }
+
     /// Resolves when the process that runs now has ended, whoever ended it. Look at
     /// [`ServerExit::expected`]: false after a crash and after [`kill`](Self::kill).
     pub fn exited(&self) -> impl Future<Output = ServerExit> + Send + 'static + use<> {
