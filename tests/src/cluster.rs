@@ -166,11 +166,11 @@ impl Cluster {
     }
 
     /// Waits until somebody leads the cluster and every replica of every stream is there and has everything. Whoever says of itself
-    /// that it is not well for long is started anew, as `docs/operations.md` says: a write error stays with a server until then. Says
-    /// how many were.
+    /// that it is not well for long is started anew, and if that doesn't help with an empty folder, as `docs/operations.md` says. Says
+    /// how often.
     pub async fn whole(&mut self) -> usize {
         let mut cured = 0;
-        for _ in 0..3 {
+        for round in 0..4 {
             let deadline = Instant::now() + ELECTED / 2;
             while Instant::now() < deadline {
                 if self.is_whole().await == Some(true) {
@@ -180,14 +180,28 @@ impl Cluster {
             }
             for index in 0..3 {
                 if !self.is_well(index).await {
-                    eprintln!("{} is not well and started anew", NAMES[index]);
+                    eprintln!("{} is not well and started anew: {}", NAMES[index], self.complaints(index).await);
                     self.end(index).await;
+                    if round == 1 {
+                        // What it has on its disk can't be read any more: it is filled from the others.
+                        let data = self.folder.path().join("data").join(NAMES[index]);
+                        std::fs::remove_dir_all(data).expect("its folder");
+                    }
                     self.launch_again(index).await;
                     cured += 1;
                 }
             }
         }
         panic!("not every replica is current: {:?}", self.is_whole().await);
+    }
+
+    /// What a member says is wrong with it, and the last errors of its log.
+    async fn complaints(&self, index: usize) -> String {
+        let health = monitor(self.members[index].monitor_port, "/healthz?details=true").await.unwrap_or_default();
+        let log = self.members[index].process.as_ref().map(Proc::stderr).unwrap_or_default();
+        let errors: Vec<&str> =
+            log.lines().filter(|l| (l.contains("[ERR]") || l.contains("[WRN]")) && !l.contains("route")).collect();
+        format!("{health}\n{}", errors[errors.len().saturating_sub(12)..].join("\n"))
     }
 
     async fn is_well(&self, index: usize) -> bool {
