@@ -1,6 +1,8 @@
 //! Three nats-servers started from the files under `nats/cluster/`, each a process that can be killed, ended and brought back; the
 //! services on them; and who leads what, as the servers say of themselves.
 
+mod monitor;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +13,6 @@ use fanfold_process::embedded::{LocateOptions, locate};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -22,6 +23,7 @@ use crate::hq::Hq;
 use crate::process::Proc;
 use crate::stack::{BEAT_MS, LEASE_MS};
 use crate::wait::until;
+use monitor::{leader_of_log, monitor, streams};
 
 /// The files an operator starts by hand.
 const FILES: [&str; 3] = [
@@ -30,7 +32,7 @@ const FILES: [&str; 3] = [
     include_str!("../../nats/cluster/n3.conf"),
 ];
 /// The members' names, as in the files.
-const NAMES: [&str; 3] = ["n1", "n2", "n3"];
+pub(crate) const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 /// Ports in the files that are replaced by free ones.
 const PORTS: [&str; 9] = ["4222", "4223", "4224", "8222", "8223", "8224", "6222", "6223", "6224"];
 /// Put behind the files where a test needs the system account: only from there the meta leader can be told to step down.
@@ -44,8 +46,6 @@ no_auth_user: app
 "#;
 /// How long a cluster may take to elect and catch up; generous, since machines that test are busy.
 pub const ELECTED: Duration = Duration::from_secs(60);
-/// A replica that was heard within this is there: servers of a group hear of each other every second.
-const IN_TOUCH: Duration = Duration::from_millis(2_500);
 /// Between two looks at who leads.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -65,9 +65,12 @@ pub struct Cluster {
     program: String,
 }
 
-/// Who led the log, looked at all the time: `(epoch ms, member)` at each change.
+/// `(epoch ms, member)` at each change of who leads.
+type Changes = Vec<(i64, Option<usize>)>;
+
+/// Who led the log, looked at all the time.
 pub struct Watch {
-    changes: Arc<Mutex<Vec<(i64, Option<usize>)>>>,
+    changes: Arc<Mutex<Changes>>,
     task: JoinHandle<()>,
 }
 
@@ -178,13 +181,13 @@ impl Cluster {
                 }
                 tokio::time::sleep(LOOK).await;
             }
-            for index in 0..3 {
+            for (index, name) in NAMES.iter().enumerate() {
                 if !self.is_well(index).await {
-                    eprintln!("{} is not well and started anew: {}", NAMES[index], self.complaints(index).await);
+                    eprintln!("{name} is not well and started anew: {}", self.complaints(index).await);
                     self.end(index).await;
                     if round == 1 {
                         // What it has on its disk can't be read any more: it is filled from the others.
-                        let data = self.folder.path().join("data").join(NAMES[index]);
+                        let data = self.folder.path().join("data").join(name);
                         std::fs::remove_dir_all(data).expect("its folder");
                     }
                     self.launch_again(index).await;
@@ -268,8 +271,7 @@ impl Cluster {
             loop {
                 let leader = leader_of_log(&monitors).await;
                 {
-                    let mut changes: std::sync::MutexGuard<'_, Vec<(i64, Option<usize>)>> =
-                        told.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut changes: std::sync::MutexGuard<'_, Changes> = told.lock().unwrap_or_else(PoisonError::into_inner);
                     if changes.last().map(|(_, l)| *l) != Some(leader) {
                         changes.push((now_ms(), leader));
                     }
@@ -367,37 +369,4 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Who says of itself that it leads the log and is in touch with another replica: one that has lost its quorum goes on calling itself
-/// leader for a while.
-async fn leader_of_log(monitors: &[u16]) -> Option<usize> {
-    for (index, port) in monitors.iter().enumerate() {
-        let jsz = monitor(*port, "/jsz?accounts=true&streams=true").await.unwrap_or_default();
-        let Some(log) = streams(&jsz).into_iter().find(|s| s["name"] == "FANFOLD") else { continue };
-        let replicas = log.pointer("/cluster/replicas").and_then(Value::as_array).cloned().unwrap_or_default();
-        let in_touch =
-            |r: &Value| r["offline"] != true && r["active"].as_u64().is_some_and(|ns| u128::from(ns) < IN_TOUCH.as_nanos());
-        if log.pointer("/cluster/leader").and_then(Value::as_str) == NAMES.get(index).copied() && replicas.iter().any(in_touch) {
-            return Some(index);
-        }
-    }
-    None
-}
-
-fn streams(jsz: &Value) -> Vec<Value> {
-    let accounts = jsz.get("account_details").and_then(Value::as_array).cloned().unwrap_or_default();
-    accounts.iter().filter_map(|a| a.get("stream_detail").and_then(Value::as_array)).flatten().cloned().collect()
-}
-
-/// What a server's monitoring says; `None` when it doesn't answer.
-async fn monitor(port: u16, path: &str) -> Option<Value> {
-    let ask = async {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
-    };
-    tokio::time::timeout(Duration::from_secs(2), ask).await.ok()?
 }

@@ -62,7 +62,7 @@ pub fn watch_all(
     servers: &EmbeddedServers,
     watched: &mut Tasks,
     shutdown: &Shutdown,
-    say: impl Fn(&str) + Send + Clone + 'static,
+    say: impl Fn(&str) + Send + Sync + Clone + 'static,
 ) {
     const NAMES: [&str; 3] = ["nats-server", "nats-server-2", "nats-server-3"];
     for (index, (server, name)) in servers.members().iter().zip(NAMES).enumerate() {
@@ -82,7 +82,7 @@ pub fn watch_all(
 ///
 /// # Errors
 /// When it keeps dying.
-pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn(&str) + Send) -> Result<(), CliError> {
+pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn(&str) + Send + Sync) -> Result<(), CliError> {
     let mut revivals = 0;
     let mut disk = Disk::default();
     let mut illness = Illness::default();
@@ -93,25 +93,9 @@ pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn
             tokio::select! {
                 exit = server.exited() => break exit,
                 () = shutdown.wait() => return Ok(()),
-                _ = look.tick() => {
-                    if illness.look(server.is_healthy().await, tokio::time::Instant::now()) {
-                        tracing::error!(pid = server.pid(), "nats-server says for a long time that it is not well; it is started anew on the same log");
-                        server.restart().await?;
-                        continue;
-                    }
-                    match disk.look(free_bytes(server.data_dir()).unwrap_or(u64::MAX)) {
-                    DiskNews::None => {}
-                    DiskNews::Full(free) => say(&format!(
-                        "LOG_FULL: the disk of {} has {} MB left and the log takes nothing more; make room there, everything goes on by itself then",
-                        server.data_dir().display(),
-                        free >> 20
-                    )),
-                    DiskNews::RoomAgain => {
-                        say("the disk has room again; nats-server is started anew on the same log");
-                        server.restart().await?;
-                    }
-                    }
-                }
+                _ = look.tick() => if look_at(&server, &mut disk, &mut illness, &say).await {
+                    server.restart().await?;
+                },
             }
         };
         if shutdown.is_triggered() {
@@ -128,6 +112,29 @@ pub async fn watch(server: Arc<EmbeddedServer>, shutdown: Shutdown, say: impl Fn
         }
         tokio::time::sleep(Duration::from_millis(100 * u64::from(revivals))).await;
         server.restart().await?;
+    }
+}
+
+/// Looks at a server and its disk; whether it is to be started anew.
+async fn look_at(server: &EmbeddedServer, disk: &mut Disk, illness: &mut Illness, say: &(impl Fn(&str) + Send + Sync)) -> bool {
+    if illness.look(server.is_healthy().await, tokio::time::Instant::now()) {
+        tracing::error!(pid = server.pid(), "nats-server has not been well for long; it is started anew on the same log");
+        return true;
+    }
+    match disk.look(free_bytes(server.data_dir()).unwrap_or(u64::MAX)) {
+        DiskNews::None => false,
+        DiskNews::Full(free) => {
+            say(&format!(
+                "LOG_FULL: the disk of {} has {} MB left and the log takes nothing more; make room there, everything goes on by itself then",
+                server.data_dir().display(),
+                free >> 20
+            ));
+            false
+        }
+        DiskNews::RoomAgain => {
+            say("the disk has room again; nats-server is started anew on the same log");
+            true
+        }
     }
 }
 
