@@ -113,6 +113,7 @@ async fn the_replicated_definitions_differ_where_they_must() {
         let info = ask(&servers, &format!("STREAM.INFO.{stream}")).await.unwrap();
         assert_eq!(info["config"]["num_replicas"], 3, "{stream}");
         assert_ne!(info["config"]["persist_mode"], "async", "{stream}");
+        assert_ne!(info["config"]["compression"], "s2", "{stream}");
     }
     let error = ledger.provision(&ProvisionOpts::default()).await.unwrap_err();
     assert_eq!(error.code(), "ASSET_MISMATCH");
