@@ -229,7 +229,12 @@ impl Running {
         };
         let actor = &mut self.actor;
         let registry = &actor.registry;
+        let wanted = actor.holds.wants_sync();
         actor.holds.command(command, Origin::Live, &|dispatched| admit(registry, dispatched), &mut actor.actions);
+        // Once: HQ may have asked for a pause since.
+        if !wanted && actor.holds.wants_sync() {
+            self.clock.soon(&self.actor.config.chance);
+        }
     }
 
     fn take_connect(&mut self) {

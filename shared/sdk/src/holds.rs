@@ -85,6 +85,10 @@ pub struct Holds {
     unanswered: usize,
     settled: usize,
     known_seq: u64,
+    /// Of the last sync that let tasks be forgotten with their plans: a command up to it may be a late repeat of one of theirs.
+    forgotten_seq: u64,
+    /// A command was left to the next sync, which should come soon.
+    sync_wanted: bool,
     journal_ok: bool,
     closing: bool,
     asked_up_to: Option<PlanId>,
@@ -102,6 +106,8 @@ impl Holds {
             unanswered: 0,
             settled: 0,
             known_seq: 0,
+            forgotten_seq: 0,
+            sync_wanted: false,
             journal_ok: true,
             closing: false,
             asked_up_to: None,
@@ -171,6 +177,12 @@ impl Holds {
         }
         if self.tasks.get(&task_id).map_or(0, |t| t.highest) >= dispatched.attempt {
             self.counts.duplicates += 1;
+            return;
+        }
+        // What it would be checked against may be forgotten. HQ knows: a sync hands out whatever is still open.
+        if origin == Origin::Live && seq <= self.forgotten_seq && !self.tasks.contains_key(&task_id) {
+            self.counts.left_to_sync += 1;
+            self.sync_wanted = true;
             return;
         }
         if self.closing || self.unanswered >= UNANSWERED_MAX {

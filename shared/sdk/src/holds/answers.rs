@@ -101,7 +101,8 @@ impl Holds {
             }
         }
         self.forget_settled(&answer, out);
-        self.forget_closed(&answer.closed_plans, out);
+        self.sync_wanted = false;
+        self.forget_closed(&answer.closed_plans, answer.as_of_seq, out);
         let more = answer.open.len() >= SYNC_OPEN_MAX;
         for open in answer.open {
             match Command::decode(open.task_id, open.seq, open.command.get().as_bytes()) {
@@ -129,7 +130,7 @@ impl Holds {
         }
     }
 
-    fn forget_closed(&mut self, plans: &[PlanId], out: &mut Vec<Action>) {
+    fn forget_closed(&mut self, plans: &[PlanId], as_of_seq: u64, out: &mut Vec<Action>) {
         if plans.is_empty() {
             return;
         }
@@ -137,6 +138,7 @@ impl Holds {
         self.tasks.retain(|task_id, task| {
             let gone = task.attempts.is_empty() && closed.contains(&task_id.plan);
             if gone {
+                self.forgotten_seq = self.forgotten_seq.max(as_of_seq);
                 out.push(Action::Note(Op::Forget { task: task_id.clone() }));
             }
             !gone
@@ -206,9 +208,9 @@ impl Holds {
         self.known_seq = self.known_seq.max(seq);
     }
 
-    /// So much is settled that a sync should come early.
+    /// So much is settled, or a command was left to it: a sync should come early.
     pub fn wants_sync(&self) -> bool {
-        self.settled >= SETTLED_SYNC_EARLY
+        self.sync_wanted || self.settled >= SETTLED_SYNC_EARLY
     }
 
     /// Whether the journal could be written last time.

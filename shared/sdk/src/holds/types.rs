@@ -113,7 +113,7 @@ pub struct Counts {
     pub duplicates: u64,
     /// Of them, meant for another terminal, journal or boot.
     pub foreign: u64,
-    /// Of them, left to a later sync: too much is unanswered, or the terminal is stopping.
+    /// Of them, left to a later sync: too much is unanswered, the terminal is stopping, or it may be a repeat of what is forgotten.
     pub left_to_sync: u64,
     /// Runs begun.
     pub runs: u64,

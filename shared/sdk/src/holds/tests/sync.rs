@@ -67,6 +67,30 @@ fn a_settled_attempt_stays_until_hq_counts_it_no_more() {
 }
 
 #[test]
+fn a_repeat_of_what_was_forgotten_with_its_plan_does_not_run() {
+    let mut b = Bench::new(1);
+    b.live("p", 1);
+    let dispatch_seq = b.seq;
+    b.ended("p", 1, EndKind::Succeeded);
+    b.recorded("p", 1, EndKind::Succeeded);
+    b.sync(|_| ());
+    assert_eq!(b.sync(|a| a.closed_plans = vec![task("p").plan]).0, "forget p");
+    let at_close = b.seq;
+    b.seq = dispatch_seq - 1;
+    assert_eq!(b.live("p", 1), "", "its command arrives once more");
+    assert_eq!((b.holds.tasks(), b.holds.counts().left_to_sync, b.holds.wants_sync()), (0, 1, true));
+    b.seq = at_close;
+    assert_eq!(
+        b.sync(|a| a.open = vec![open("q", 1, dispatch_seq, MINE)]).0,
+        "run q/1",
+        "one that is still open comes by a sync"
+    );
+    assert!(!b.holds.wants_sync());
+    assert_eq!(b.live("r", 1), "", "and later ones come live");
+    assert_eq!(b.ended("q", 1, EndKind::Failed), "send q/1 Failed, run r/1");
+}
+
+#[test]
 fn a_closed_plan_with_something_unanswered_is_kept() {
     let mut b = Bench::new(1);
     b.live("p", 1);
