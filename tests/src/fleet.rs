@@ -83,6 +83,11 @@ impl Fleet {
         self.process = Some(process);
     }
 
+    /// From the next start on they talk to another server.
+    pub fn moves_to(&mut self, url: &str) {
+        self.spec.url = url.to_owned();
+    }
+
     /// Brings the offline ones back.
     pub async fn back(&mut self) {
         let process = self.process.as_mut().expect("it runs");

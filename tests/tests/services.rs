@@ -7,6 +7,8 @@ mod control;
 mod edges;
 #[path = "services/elsewhere.rs"]
 mod elsewhere;
+#[path = "services/full.rs"]
+mod full;
 #[path = "services/hq.rs"]
 mod hq;
 #[path = "services/large.rs"]

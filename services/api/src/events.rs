@@ -74,8 +74,10 @@ pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Resu
 
 /// Why a plan can't be written about.
 pub(crate) async fn not_open(deps: &Deps, id: &PlanId, known: Known) -> ApiError {
-    if known == Known::Over {
-        return closed(id);
+    match known {
+        Known::Over => return closed(id),
+        Known::Unsupported(rules) => return unsupported(id, rules),
+        Known::Open | Known::Unknown => {}
     }
     match deps.ledger.last_under(&subjects::plan_event(id, "submitted")).await {
         Ok(Some(_)) => closed(id),
@@ -86,6 +88,25 @@ pub(crate) async fn not_open(deps: &Deps, id: &PlanId, known: Known) -> ApiError
 
 pub(crate) fn closed(id: &PlanId) -> ApiError {
     ApiError::new("PLAN_CLOSED", format!("plan {id} is closed; submit a follow-up plan for what is missing"))
+}
+
+/// The plan is another build's to judge.
+pub(crate) fn unsupported(id: &PlanId, rules: Option<u32>) -> ApiError {
+    let version = rules.map_or("a submission that can't be read here".to_owned(), |rules| format!("rules version {rules}"));
+    let message = format!(
+        "plan {id} has {version} and this build folds rules up to {}; ask services of the version that submitted it",
+        fanfold_domain::RULES_VERSION
+    );
+    ApiError::new("UNSUPPORTED_RULES", message)
+}
+
+/// Why there is nothing to show of a plan.
+pub(crate) async fn absent(deps: &Deps, id: &PlanId) -> ApiError {
+    match fanfold_ledger::open::unsupported_rules(deps.ledger.as_ref(), id).await {
+        Ok(Some(rules)) => unsupported(id, rules),
+        Ok(None) => unknown(id),
+        Err(error) => ledger_error(&error),
+    }
 }
 
 pub(crate) fn unknown(id: &PlanId) -> ApiError {

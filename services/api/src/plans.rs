@@ -10,7 +10,7 @@ use fanfold_wire::api::{ApiError, Noted, PlanList, PlanListRequest, PlanRequest}
 use fanfold_wire::record::{PlanRecord, PlanStatus, plan_key};
 use futures::StreamExt;
 
-use crate::events::{Judged, note, unknown};
+use crate::events::{Judged, absent, note, unsupported};
 use crate::{Deps, ledger_error};
 
 /// Largest page.
@@ -35,6 +35,9 @@ pub(crate) async fn record(deps: &Deps, id: &PlanId) -> Result<PlanRecord, ApiEr
             }
             model.known(id)
         };
+        if let Known::Unsupported(rules) = known {
+            return Err(unsupported(id, rules));
+        }
         let stored = deps.ledger.get_state(&plan_key(id)).await.map_err(|e| ledger_error(&e))?;
         let stored = stored.and_then(|e| serde_json::from_slice::<PlanRecord>(&e.value).ok());
         ended = known == Known::Over;
@@ -48,9 +51,11 @@ pub(crate) async fn record(deps: &Deps, id: &PlanId) -> Result<PlanRecord, ApiEr
         // No projector has written it: the log knows.
         let seq = deps.open.read().seq();
         let view = fold_plan(deps.ledger.as_ref(), id, seq).await.map_err(|e| ledger_error(&e))?;
-        return view.map(|v| PlanRecord::of(&v)).ok_or_else(|| unknown(id));
+        if let Some(view) = view {
+            return Ok(PlanRecord::of(&view));
+        }
     }
-    Err(unknown(id))
+    Err(absent(deps, id).await)
 }
 
 /// `plan.list`

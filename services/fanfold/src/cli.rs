@@ -81,6 +81,10 @@ pub enum Command {
     Type(cmd::types::TypeCommand),
     /// Compute a plan's account again from the log, or check that everything written is true
     Replay(cmd::replay::ReplayArgs),
+    /// Carry the log away: a copy of everything that is kept, while the system runs
+    Backup(cmd::backup::BackupArgs),
+    /// Bring a backup back, to an empty folder or a server without these streams
+    Restore(cmd::restore::RestoreArgs),
     /// Say what is running and what is not, and what to do about it
     Doctor(cmd::doctor::DoctorArgs),
     /// The exit codes and what they mean

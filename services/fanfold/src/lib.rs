@@ -5,6 +5,7 @@
 //!
 //! Reading order: [`cli`] (what can be said), [`cmd`] (what is done), [`render`] (how it looks), [`verify`] (is it true).
 
+pub mod carry;
 pub mod cli;
 pub mod client;
 pub mod cmd;
@@ -79,6 +80,8 @@ async fn start(cli: Cli, out: Out) -> Result<Exit, CliError> {
         Command::Terminal(cmd::terminal::TerminalCommand::Run(args)) => cmd::terminal::run(&args, &cli.global, &out).await,
         Command::Up(args) => cmd::up::run(&args, &cli.global, &out).await,
         Command::Serve(args) => cmd::serve::run(&args, &cli.global, &out).await,
+        Command::Backup(args) => cmd::backup::run(&args, &cli.global, &out).await,
+        Command::Restore(args) => cmd::restore::run(&args, &cli.global, &out).await,
         Command::Demo(args) => cmd::demo::run(&args, &cli.global, &out).await,
         Command::TerminalHost(args) => cmd::demo::run_host(&args, &out).await,
         Command::ExitCodes => out.text(exit::TABLE).map(|()| Exit::Ok),
@@ -123,7 +126,12 @@ pub async fn execute(command: Command, session: &Session) -> Result<Exit, CliErr
         Command::Replay(args) => cmd::replay::execute(&args, session).await,
         Command::Doctor(args) => cmd::doctor::execute(&args, session).await,
         Command::ExitCodes => session.out.text(exit::TABLE).map(|()| Exit::Ok),
-        Command::Demo(_) | Command::Up(_) | Command::Serve(_) | Command::TerminalHost(_) => {
+        Command::Demo(_)
+        | Command::Up(_)
+        | Command::Serve(_)
+        | Command::TerminalHost(_)
+        | Command::Backup(_)
+        | Command::Restore(_) => {
             Err(CliError::Usage("this command makes its own connection and can't be run in another's".to_owned()))
         }
     }

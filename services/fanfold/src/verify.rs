@@ -9,7 +9,8 @@ mod state;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_domain::plan::{PlanEvent, Summarised};
+use fanfold_domain::plan::{LoggedPlanEvent, PlanEvent, Summarised};
+use fanfold_domain::rules::{Rules, UnsupportedRules};
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::{Ledger, LedgerError, Stored};
@@ -98,6 +99,14 @@ pub enum VerifyError {
     /// The log or a bucket did not answer.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// It must not be folded here.
+    #[error("plan `{plan}`: {source}")]
+    Unsupported {
+        /// The plan.
+        plan: PlanId,
+        /// Its rules.
+        source: UnsupportedRules,
+    },
     /// A record could not be written as JSON.
     #[error("a record could not be written as JSON: {0}")]
     Unwritable(String),
@@ -108,6 +117,7 @@ impl From<VerifyError> for CliError {
         match error {
             VerifyError::UnknownPlan(_) => CliError::NotFound { code: "UNKNOWN_PLAN", message: error.to_string() },
             VerifyError::Ledger(error) => CliError::Ledger(error),
+            VerifyError::Unsupported { .. } => CliError::No { code: "UNSUPPORTED_RULES", message: error.to_string() },
             VerifyError::Unwritable(_) => CliError::Internal(error.to_string()),
         }
     }
@@ -117,15 +127,33 @@ impl From<VerifyError> for CliError {
 #[derive(Debug, Default)]
 struct Folder {
     view: Option<PlanView>,
+    /// Why there is no view, where the plan's rules are not this build's.
+    unsupported: Option<UnsupportedRules>,
     events: u64,
 }
 
 impl Folder {
+    /// The view, or why there is none.
+    fn view(self, plan: &PlanId) -> Result<PlanView, VerifyError> {
+        match (self.view, self.unsupported) {
+            (Some(view), _) => Ok(view),
+            (None, Some(source)) => Err(VerifyError::Unsupported { plan: plan.clone(), source }),
+            (None, None) => Err(VerifyError::UnknownPlan(plan.clone())),
+        }
+    }
+
+    fn begin(&mut self, event: &LoggedPlanEvent) {
+        if let PlanEvent::Submitted(spec) = &event.event {
+            self.unsupported = Rules::of(spec.rules).err();
+        }
+        self.view = PlanView::begin(event);
+    }
+
     /// Folds one message; what can't be read is passed over, as every service does.
     fn apply(&mut self, stored: &Stored) {
         self.events += 1;
         match (decode(stored.seq, stored.time_ms, &stored.subject, &stored.payload), &mut self.view) {
-            (Ok(LogEvent::Plan(_, event)), None) => self.view = PlanView::begin(&event),
+            (Ok(LogEvent::Plan(_, event)), None) => self.begin(&event),
             (Ok(LogEvent::Plan(_, event)), Some(view)) => view.apply_plan(&event),
             (Ok(LogEvent::Task(task, event)), Some(view)) => drop(view.apply_task(&task.target, &event)),
             (Ok(LogEvent::Task(..) | LogEvent::Fence(_)), _) => {}
@@ -148,7 +176,7 @@ pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Pl
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
     }
-    folder.view.ok_or_else(|| VerifyError::UnknownPlan(plan.clone()))
+    folder.view(plan)
 }
 
 /// Every `plan.summarised` of a plan up to a sequence, with its own sequence.
@@ -198,7 +226,7 @@ pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Du
         check_summary(ledger, folder.view.as_ref(), seq, &summarised, &mut report).await?;
     }
     if folder.view.is_none() {
-        return Err(VerifyError::UnknownPlan(plan.clone()));
+        return folder.view(plan).map(|_| report);
     }
     state::check(ledger, plan, &mut folder, last, catch_up, &mut report).await?;
     Ok(report)

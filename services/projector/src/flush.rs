@@ -28,9 +28,12 @@ fn facts(view: &PlanView) -> Facts {
     )
 }
 
-/// Plans that aren't over, with the sequence of their submission.
+/// Plans that aren't over, with the sequence of their submission; with them every plan this build can't fold, over or not: a build
+/// that can has still to write their records.
 pub(crate) fn open_plans(deps: &Deps) -> BTreeMap<PlanId, u64> {
-    deps.open.read().open().map(|v| (v.plan.id().clone(), v.plan.submitted_seq)).collect()
+    let model = deps.open.read();
+    let unsupported = model.unsupported().map(|(id, plan)| (id.clone(), plan.submitted_seq));
+    model.open().map(|v| (v.plan.id().clone(), v.plan.submitted_seq)).chain(unsupported).collect()
 }
 
 /// Remembers what the last flush knew of each plan.

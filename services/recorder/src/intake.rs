@@ -139,6 +139,7 @@ impl Intake {
             None => match self.standing_in_log(&report.task.plan).await {
                 Known::Over => refuse(request, i, &(refusal::PLAN_CLOSED, format!("plan {} is closed", report.task.plan))),
                 Known::Unknown => refuse(request, i, &(refusal::UNKNOWN_TASK, format!("there is no plan {}", report.task.plan))),
+                Known::Unsupported(rules) => request.answer(retry(i, refusal::UNSUPPORTED_RULES, &newer_needed(&report, rules))),
                 Known::Open => waiting.push((i, report)),
             },
         }
@@ -146,7 +147,7 @@ impl Intake {
 
     /// What the log's leader says of a plan that isn't in memory; `Open` too when it can't be asked.
     async fn standing_in_log(&mut self, plan: &PlanId) -> Known {
-        if let known @ Known::Over = self.deps.open.read().known(plan) {
+        if let known @ (Known::Over | Known::Unsupported(_)) = self.deps.open.read().known(plan) {
             return known;
         }
         if let Some((known, until)) = self.absent.get(plan)
@@ -158,7 +159,7 @@ impl Intake {
             Ok(None) => Known::Unknown,
             // It is in the log below what is folded, and not in memory: it is over.
             Ok(Some(stored)) if stored.seq <= self.deps.open.read().seq() => match self.deps.open.read().known(plan) {
-                Known::Open => return Known::Open,
+                known @ (Known::Open | Known::Unsupported(_)) => return known,
                 Known::Over | Known::Unknown => Known::Over,
             },
             Ok(Some(_)) | Err(_) => return Known::Open,
@@ -229,6 +230,11 @@ impl Intake {
         }
         request.bytes = 0;
     }
+}
+
+fn newer_needed(report: &Report, rules: Option<u32>) -> String {
+    let version = rules.map_or("rules that can't be read".to_owned(), |rules| format!("rules version {rules}"));
+    format!("plan {} has {version} and this HQ is too old for it; keep the report and send it again", report.task.plan)
 }
 
 fn refuse(request: &mut Examined, i: usize, (code, message): &Refusal) {

@@ -157,6 +157,12 @@ fn may_conclude_at_ms(presence: &Presence, hq: &Hq) -> i64 {
     if presence.synced {
         return i64::MIN;
     }
+    drained_at_ms(presence, hq)
+}
+
+/// When what a terminal had to say before an outage has had its time to come in. A sync tells what is held, not that no finished result
+/// waits behind it: a run's own clock is judged only then.
+fn drained_at_ms(presence: &Presence, hq: &Hq) -> i64 {
     hq.connected_ms.saturating_add(presence.silence_ms(hq)).saturating_add(presence.interval_ms(hq) / 2)
 }
 
@@ -187,7 +193,10 @@ fn live(plan: &Plan, task: &Task, attempt: &Attempt, presence: &Presence, hq: &H
         }
         _ => (due_ms, kind),
     };
-    let due_ms = due_ms.max(allowed_ms);
+    let due_ms = match kind {
+        TimeoutKind::Run | TimeoutKind::Progress => due_ms.max(allowed_ms).max(drained_at_ms(presence, hq)),
+        TimeoutKind::Delivery => due_ms.max(allowed_ms),
+    };
     if hq.now_ms >= due_ms {
         Step::Decide(TaskEvent::AttemptTimedOut { attempt: attempt.number, kind })
     } else if listed {

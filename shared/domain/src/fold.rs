@@ -8,8 +8,9 @@ use crate::event::{LoggedTaskEvent, TaskEvent, TimeoutKind, Verdict, Writer};
 use crate::ids::{StageId, TargetId, TaskId, TerminalId};
 use crate::plan::Plan;
 use crate::retry::ErrorClass;
+use crate::rules::Rules;
 use crate::sets::{TaskSet, base_set};
-use crate::task::{Attempt, FailReason, Outcome, PendingSince, ResultJson, STEPS_MAX, Step, Task, TaskError, TaskState, Waiting};
+use crate::task::{FailReason, Outcome, PendingSince, ResultJson, STEPS_MAX, Step, Task, TaskError, TaskState, Waiting};
 
 /// Code of a result that breaks its schema.
 pub const SCHEMA_INVALID: &str = "SCHEMA_INVALID";
@@ -46,8 +47,15 @@ pub enum Effect {
     Repeated,
 }
 
-/// Folds one event into a task. Pure: equal arguments give equal tasks.
+/// Folds one event into a task by the plan's rules. Pure: equal arguments give equal tasks.
 pub fn fold(plan: &Plan, target: &TargetId, stage: &StageId, task: &mut Task, logged: &LoggedTaskEvent) -> Effect {
+    // Where versions part. A row that is mended keeps its old form for plans of the old version: docs/architecture.md section 4.
+    match plan.rules {
+        Rules::V1 => fold_v1(plan, target, stage, task, logged),
+    }
+}
+
+fn fold_v1(plan: &Plan, target: &TargetId, stage: &StageId, task: &mut Task, logged: &LoggedTaskEvent) -> Effect {
     if logged.seq <= task.seq {
         return Effect::Repeated;
     }
@@ -382,18 +390,11 @@ impl Fold<'_> {
     }
 }
 
-/// Whether an attempt's record holds what a report of a running attempt says.
-fn said_before(record: &Attempt, event: &TaskEvent) -> bool {
-    match event {
-        TaskEvent::Progressed { k, .. } => record.steps.iter().any(|s| s.k == *k),
-        _ => record.started_ms.is_some(),
-    }
-}
-
 fn error(code: &str, message: &str) -> TaskError {
     TaskError { code: code.to_owned(), message: message.to_owned(), paths: Vec::new() }
 }
 
 mod attempts;
+use attempts::said_before;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ pub mod fold;
 pub mod ids;
 pub mod plan;
 pub mod retry;
+pub mod rules;
 pub mod sets;
 pub mod summary;
 pub mod task;
@@ -30,5 +31,6 @@ use serde_json::value::RawValue;
 /// A JSON text kept as it was written: never parsed on the hot path, never reordered.
 pub type Json = Arc<RawValue>;
 
-/// Version of the rules in [`fold`]; pinned in `plan.submitted`, so that a fix of the fold never changes an old account.
-pub const RULES_VERSION: u32 = 1;
+/// Version of the rules new plans are submitted with; pinned in `plan.submitted`, so that a fix of the fold never changes an old
+/// account. See [`rules`].
+pub const RULES_VERSION: u32 = rules::Rules::CURRENT.version();

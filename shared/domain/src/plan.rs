@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{PlanId, TargetId, TaskId};
+use crate::rules::{Rules, UnsupportedRules};
 
 mod spec;
 pub use spec::{Below, Converge, Limits, Moment, PlanSpec, Timeouts, TypeRef};
@@ -175,6 +176,8 @@ pub const REQUEUE_REQUESTS_MAX: usize = 256;
 pub struct Plan {
     /// What was submitted.
     pub spec: Arc<PlanSpec>,
+    /// The rules it is folded and accounted by.
+    pub rules: Rules,
     /// Sealed targets, in order; grows while chunks come in.
     pub targets: Vec<TargetId>,
     /// Index of a target in `targets`.
@@ -213,8 +216,12 @@ pub struct Plan {
 
 impl Plan {
     /// Begins a plan with its `plan.submitted`.
-    pub fn begin(spec: PlanSpec, seq: u64, time_ms: i64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`UnsupportedRules`] when this build does not have the plan's rules: it must not be folded.
+    pub fn begin(spec: PlanSpec, seq: u64, time_ms: i64) -> Result<Self, UnsupportedRules> {
+        Ok(Self {
+            rules: Rules::of(spec.rules)?,
             limits: spec.limits,
             spec: Arc::new(spec),
             targets: Vec::new(),
@@ -233,7 +240,7 @@ impl Plan {
             final_seq: None,
             plan_seq: seq,
             ignored: 0,
-        }
+        })
     }
 
     /// The plan's id.

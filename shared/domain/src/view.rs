@@ -32,11 +32,12 @@ pub struct PlanView {
 }
 
 impl PlanView {
-    /// Begins a view with `plan.submitted`; `None` for any other event (the log does not hold the plan's beginning).
+    /// Begins a view with `plan.submitted`; `None` for any other event (the log does not hold the plan's beginning), and for a plan
+    /// whose rules this build does not have (see [`crate::rules`]): there is no view of it.
     pub fn begin(logged: &LoggedPlanEvent) -> Option<Self> {
         let PlanEvent::Submitted(spec) = &logged.event else { return None };
         Some(Self {
-            plan: Plan::begin((**spec).clone(), logged.seq, logged.time_ms),
+            plan: Plan::begin((**spec).clone(), logged.seq, logged.time_ms).ok()?,
             tasks: Vec::new(),
             stage: StageId::main(),
             finals: Bits::default(),

@@ -208,6 +208,22 @@ pub enum TailItem {
     },
 }
 
+/// How much of its limit the log has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes stored.
+    pub used_bytes: u64,
+    /// The limit (`max_bytes`).
+    pub max_bytes: u64,
+}
+
+impl Room {
+    /// Bytes that are left.
+    pub fn free_bytes(&self) -> u64 {
+        self.max_bytes.saturating_sub(self.used_bytes)
+    }
+}
+
 /// The append-only log.
 #[async_trait]
 pub trait Log: Send + Sync {
@@ -230,6 +246,11 @@ pub trait Log: Send + Sync {
 
     /// Last sequence of the log, asked of the stream's leader.
     async fn last_seq(&self) -> Result<u64, LedgerError>;
+
+    /// How full the log is; `None` where it has no limit of its own.
+    async fn room(&self) -> Result<Option<Room>, LedgerError> {
+        Ok(None)
+    }
 
     /// Last message under a filter, read from the stream's leader.
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError>;

@@ -8,6 +8,22 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
+/// SHA-256 of what comes in parts.
+#[derive(Debug, Clone, Default)]
+pub struct Sha256Stream(Sha256);
+
+impl Sha256Stream {
+    /// Takes the next part.
+    pub fn update(&mut self, part: &[u8]) {
+        self.0.update(part);
+    }
+
+    /// The digest of all parts, lower-case hex.
+    pub fn finish(self) -> String {
+        hex::encode(self.0.finalize())
+    }
+}
+
 /// First 16 hex digits of the SHA-256 of bytes: enough to tell two requests at one position of the log apart.
 pub fn short_hex(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes)[..8])
@@ -42,6 +58,9 @@ mod tests {
     #[test]
     fn digests_are_sha256() {
         assert_eq!(sha256_hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        let mut parts = Sha256Stream::default();
+        [b"a".as_slice(), b"", b"bc"].into_iter().for_each(|part| parts.update(part));
+        assert_eq!(parts.finish(), sha256_hex(b"abc"));
         assert_eq!(short_hex(b"abc"), "ba7816bf8f01cfea");
         assert_eq!(targets_sha256(["a", "b"].into_iter()), sha256_hex(b"a\nb\n"));
     }

@@ -83,6 +83,16 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// The rules version a `plan.submitted` names, also where this build can't read the rest of it.
+pub fn rules_of_submission(payload: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Rules {
+        rules: u32,
+    }
+    let envelope = Envelope::parse(payload).ok()?;
+    serde_json::from_str::<Rules>(envelope.data.get()).ok().map(|data| data.rules)
+}
+
 fn clip(text: &str) -> &str {
     text.char_indices().nth(80).map_or(text, |(i, _)| text.get(..i).unwrap_or(text))
 }

@@ -132,6 +132,8 @@ pub mod refusal {
     pub const RATE_LIMITED: &str = "RATE_LIMITED";
     /// The log is full; send again.
     pub const LOG_FULL: &str = "LOG_FULL";
+    /// HQ's recorder is too old for the plan; send again, a newer one will take it.
+    pub const UNSUPPORTED_RULES: &str = "UNSUPPORTED_RULES";
     /// The log is away; send again.
     pub const UNAVAILABLE: &str = "UNAVAILABLE";
 }
@@ -297,6 +299,10 @@ pub struct SyncAnswer {
     /// When to ask again, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// Only where the log ends before what the terminal knows: HQ was restored from an older backup, and this is its last sequence. What
+    /// the terminal knows of later ones does not count any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_end_seq: Option<u64>,
 }
 
 impl SyncAnswer {
@@ -311,6 +317,7 @@ impl SyncAnswer {
             keep: Vec::new(),
             closed_plans: Vec::new(),
             retry_after_ms,
+            log_end_seq: None,
         }
     }
 }

@@ -15,6 +15,11 @@ use crate::terminals::Heard;
 /// Beats taken in one go before anything else is looked at.
 const BEATS_PER_TURN: usize = 1_024;
 
+/// When a terminal is to ask again that is ahead of this view, in milliseconds.
+const AGAIN_MS: u64 = 200;
+/// How long the log may take to say where it ends, while everybody else waits.
+const LOG_END_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 impl Leader<'_> {
     pub(super) fn take_beats(&mut self, first: BusMessage, more: &mut BoxStream<BusMessage>) {
         let (now_ms, default_ms) = (self.deps.clock.now_ms(), self.hq().beat_ms);
@@ -59,7 +64,10 @@ impl Leader<'_> {
         let Some(id) = subjects::parse_terminal(&message.subject) else { return };
         let Some(reply) = message.reply.filter(|r| subjects::is_inbox(r, Some(&id))) else { return };
         let answer = match serde_json::from_slice::<SyncRequest>(&message.payload) {
-            Ok(request) => self.answer_sync(&id, &request),
+            Ok(request) => match self.restored_end(&id, &request).await {
+                Some(end) => SyncAnswer { log_end_seq: Some(end), ..SyncAnswer::bare(SyncStatus::Later, end, Some(AGAIN_MS)) },
+                None => self.answer_sync(&id, &request),
+            },
             Err(error) => {
                 tracing::debug!(terminal = %id, %error, "a sync can't be read");
                 SyncAnswer::bare(SyncStatus::Later, 0, Some(60_000))
@@ -71,13 +79,26 @@ impl Leader<'_> {
         }
     }
 
+    /// Where the log ends, when that is before what a terminal knows: HQ was restored from an older backup. A view that is merely behind
+    /// is no proof, so the log's leader is asked.
+    async fn restored_end(&self, id: &TerminalId, request: &SyncRequest) -> Option<u64> {
+        let behind = self.hq().caught_up && self.deps.open.read().seq() < request.known_seq;
+        if !behind {
+            return None;
+        }
+        let asked = tokio::time::timeout(LOG_END_WITHIN, self.deps.ledger.last_seq()).await;
+        let end = asked.ok()?.ok().filter(|end| *end < request.known_seq)?;
+        tracing::warn!(terminal = %id, known_seq = request.known_seq, end, "a terminal knows more than the log holds: HQ was restored from an older backup");
+        Some(end)
+    }
+
     fn answer_sync(&mut self, id: &TerminalId, request: &SyncRequest) -> SyncAnswer {
         let hq = self.hq();
         let open = self.deps.open.clone();
         let model = open.read();
         let listed = request.holds.iter().map(|h| h.attempt.clone()).collect();
         if !hq.caught_up || model.seq() < request.known_seq {
-            return SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(200));
+            return SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(AGAIN_MS));
         }
         match self.terminals.sync(id, &request.identity, listed, request.known_seq, (hq.now_ms, hq.beat_ms)) {
             Heard::InUse => SyncAnswer::bare(SyncStatus::TerminalIdInUse, model.seq(), None),

@@ -18,6 +18,8 @@ use crate::render::format::{duration, number};
 use crate::session::Session;
 use crate::time::{now_ms, parse_duration_ms};
 
+mod carry;
+
 /// How long the write probe may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// Roles that act one at a time and beat while they lead.
@@ -128,6 +130,8 @@ pub async fn examine(args: &DoctorArgs, session: &Session) -> Vec<Check> {
             return checks;
         }
     };
+    checks.push(carry::room(session).await);
+    checks.push(carry::rules(session, last, args.deep).await);
     checks.push(writes(session).await);
     checks.extend(assets(session).await);
     checks.push(api(session).await);

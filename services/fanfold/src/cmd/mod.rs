@@ -1,10 +1,12 @@
 //! The commands, one file each.
 
+pub mod backup;
 pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod plan;
 pub mod replay;
+pub mod restore;
 pub mod serve;
 pub mod stores;
 pub mod summary;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use fanfold_ledger::jetstream::{ConnectOpts, ProvisionOpts};
+use fanfold_ledger::port::Ledger;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::server_url::shown_url;
 use serde_json::json;
@@ -14,7 +15,7 @@ use crate::cli::Global;
 use crate::client::server_url;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::host::{Hosted, Role, server};
+use crate::host::{Hosted, Role, room, server};
 use crate::out::Out;
 
 /// Run services on an existing nats-server
@@ -57,7 +58,10 @@ pub async fn run(args: &ServeArgs, global: &Global, out: &Out) -> Result<Exit, C
     opts.policy.known_ids_ms = opts.policy.known_ids_ms.min(window_ms);
     let provision = ProvisionOpts { replicas: args.replicas, duplicate_window_ms: window_ms, ..ProvisionOpts::default() };
     let ledger = server::connect(opts, &provision).await?;
-    let hosted = Hosted::start(Arc::new(ledger), &roles, &config, shutdown).await?;
+    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+    let (looked_at, told) = (Arc::clone(&ledger), out.clone());
+    tokio::spawn(room::watch(looked_at, shutdown.clone(), move |line| told.note(line)));
+    let hosted = Hosted::start(ledger, &roles, &config, shutdown).await?;
     let names: Vec<String> = roles.iter().map(|r| format!("{r:?}").to_lowercase()).collect();
     if global.json {
         out.json(&json!({ "url": shown_url(&url), "pid": std::process::id(), "roles": names }))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use fanfold_ledger::jetstream::ConnectOpts;
+use fanfold_ledger::port::Ledger;
 use fanfold_process::embedded::EmbeddedServers;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_process::tasks::Tasks;
@@ -14,7 +15,7 @@ use crate::cli::Global;
 use crate::client::UpState;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::host::{Hosted, Role, ServicesConfig, server};
+use crate::host::{Hosted, Role, ServicesConfig, room, server};
 use crate::out::Out;
 
 /// Start a nats-server and every service; keep the log in a folder
@@ -92,7 +93,14 @@ async fn serve_on(
     let told = out.clone();
     server::watch_all(nats, &mut watched, shutdown, move |line| told.note(line));
     let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &server::provision_for(nats)).await?;
-    let hosted = Hosted::start(Arc::new(ledger), &Role::ALL, config, shutdown.clone()).await?;
+    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+    let (looked_at, told) = (Arc::clone(&ledger), out.clone());
+    let looking = room::watch(looked_at, shutdown.clone(), move |line| told.note(line));
+    watched.spawn("log-room", async move {
+        looking.await;
+        Ok::<(), CliError>(())
+    });
+    let hosted = Hosted::start(ledger, &Role::ALL, config, shutdown.clone()).await?;
     let state = StateFile::write(&url, out)?;
     if global.json {
         let (urls, pids) = (nats.urls(), nats.pids());

@@ -1,5 +1,6 @@
 //! Hosting: which services run in this process, on one shared tail, until shutdown.
 
+pub mod room;
 pub mod server;
 
 use std::pin::Pin;

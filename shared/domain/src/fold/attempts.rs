@@ -1,6 +1,7 @@
 //! The list of attempts: how one is added, found, marked and ended.
 
 use super::{Effect, Fold};
+use crate::event::TaskEvent;
 use crate::ids::TerminalId;
 use crate::retry::ErrorClass;
 use crate::task::{ATTEMPTS_KEPT, Attempt, Outcome, TaskError};
@@ -87,5 +88,13 @@ impl Fold<'_> {
             stop_requested: false,
             superseded,
         });
+    }
+}
+
+/// Whether an attempt's record holds what a report of a running attempt says.
+pub(super) fn said_before(record: &Attempt, event: &TaskEvent) -> bool {
+    match event {
+        TaskEvent::Progressed { k, .. } => record.steps.iter().any(|s| s.k == *k),
+        _ => record.started_ms.is_some(),
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::api::{Failure, stored};
 use super::reader::{Delivered, Opened, Reader};
 use super::{JetStreamLedger, LOG, jittered_ms};
-use crate::port::{Append, Appended, BoxStream, Fence, FencedError, LedgerError, Log, Stored, TailItem};
+use crate::port::{Append, Appended, BoxStream, Fence, FencedError, LedgerError, Log, Room, Stored, TailItem};
 
 /// A consumer that is not made within this: the stream is read without one meanwhile.
 const ASK_DIRECT_AFTER: Duration = Duration::from_millis(200);
@@ -39,6 +39,10 @@ impl Log for JetStreamLedger {
 
     async fn last_seq(&self) -> Result<u64, LedgerError> {
         self.stream_last_seq(LOG).await
+    }
+
+    async fn room(&self) -> Result<Option<Room>, LedgerError> {
+        self.log_room().await
     }
 
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError> {

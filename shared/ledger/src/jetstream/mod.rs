@@ -16,6 +16,7 @@ mod objects;
 mod provision;
 mod reader;
 mod send;
+mod snapshot;
 mod types;
 
 #[cfg(test)]
@@ -31,6 +32,7 @@ use tokio::time::Instant;
 pub use self::connect::ConnectOpts;
 use self::known::Known;
 pub use self::provision::ProvisionOpts;
+pub use self::snapshot::{CARRIED, CarryError, STATE_STREAM, StreamHead, StreamState};
 use crate::port::LedgerError;
 
 /// Name of the log.

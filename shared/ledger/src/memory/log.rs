@@ -105,8 +105,10 @@ fn compare(event: &Append, stored: &Stored) -> Appended {
 }
 
 impl State {
-    fn check_room(&self) -> Result<(), LedgerError> {
-        if self.full { Err(LedgerError::Full("the memory ledger was set full".into())) } else { Ok(()) }
+    fn check_room(&mut self, messages: usize) -> Result<(), LedgerError> {
+        let full = self.full || self.room_to.is_some_and(|last| self.log.last_seq() + messages as u64 > last);
+        self.refused += u64::from(full);
+        if full { Err(LedgerError::Full("the memory ledger was set full".into())) } else { Ok(()) }
     }
 
     fn store(&mut self, event: &Append, now_ms: i64) -> u64 {
@@ -121,12 +123,12 @@ impl State {
         if let Some(answer) = objection {
             return Ok(answer);
         }
-        self.check_room()?;
+        self.check_room(1)?;
         Ok(Appended::Stored { seq: self.store(event, now_ms) })
     }
 
     fn store_fence(&mut self, fence: &mut Fence, now_ms: i64) -> Result<(), FencedError> {
-        self.check_room()?;
+        self.check_room(1)?;
         self.fence_number += 1;
         fence.next = self.fence_number + 1;
         let (subject, id, payload) = crate::fence::message(&fence.role, &fence.incarnation, self.fence_number);
@@ -159,7 +161,7 @@ impl Log for MemoryLedger {
             }
             let objections: Vec<_> = events.iter().map(|event| state.log.objection(event)).collect();
             if objections.iter().all(Option::is_none) {
-                state.check_room()?;
+                state.check_room(events.len())?;
                 let seq = events.iter().map(|event| state.store(event, now_ms)).last().unwrap_or(0);
                 return Ok(Appended::Stored { seq });
             }
@@ -179,6 +181,8 @@ impl Log for MemoryLedger {
             if state.log.last_under(&filter) != fence.last_seq {
                 return Err(FencedError::Overtaken(fence.role.clone()));
             }
+            let new = events.iter().filter(|event| state.log.objection(event).is_none()).count();
+            state.check_room(new + 1)?;
             state.store_fence(fence, now_ms)?;
             let answers: Result<_, LedgerError> = events.iter().map(|event| state.append_one(event, now_ms)).collect();
             Ok(answers?)

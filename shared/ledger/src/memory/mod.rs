@@ -51,6 +51,9 @@ struct State {
     fence_number: u64,
     down: bool,
     full: bool,
+    /// Last sequence there is room for.
+    room_to: Option<u64>,
+    refused: u64,
 }
 
 /// A bucket: key to (revision, value), and the last revision given.
@@ -81,6 +84,8 @@ impl MemoryLedger {
             fence_number: 0,
             down: false,
             full: false,
+            room_to: None,
+            refused: 0,
         };
         let shared =
             Shared { now_ms, state: Mutex::new(state), last_seq: watch::Sender::new(0), connections: watch::Sender::new(1) };
@@ -98,6 +103,16 @@ impl MemoryLedger {
     /// A fault: the log takes no more (`LOG_FULL`), or it does again.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;
+    }
+
+    /// A fault: the log takes no message beyond this sequence (`LOG_FULL`), and of a batch all or nothing; `None`: it has room again.
+    pub fn set_room(&self, last_seq: Option<u64>) {
+        self.lock().room_to = last_seq;
+    }
+
+    /// How often the log was full for a writer.
+    pub fn refused_as_full(&self) -> u64 {
+        self.lock().refused
     }
 
     /// A fault: the connection was lost and found again. Every tail says so.

@@ -9,6 +9,7 @@ use fanfold_wire::subjects::{self, LogSubject};
 use futures::StreamExt;
 
 use super::model::{Model, decode_all};
+use super::unsupported::is_final;
 use crate::port::{Ledger, LedgerError};
 
 /// Plans read through one consumer.
@@ -66,6 +67,20 @@ pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Op
     Ok(model.take(plan))
 }
 
+/// The version of a plan's rules when this build can't fold it; `Some(None)`: its submission can't be read. `None`: there is no such
+/// plan, or it can be folded.
+///
+/// # Errors
+/// Those of the ledger.
+pub async fn unsupported_rules(ledger: &dyn Ledger, plan: &PlanId) -> Result<Option<Option<u32>>, LedgerError> {
+    let submitted = ledger.last_under(&subjects::plan_event(plan, "submitted")).await?;
+    let mut model = Model::new(0);
+    for (message, event) in submitted.iter().zip(decode_all(submitted.as_slice())) {
+        model.fold(message, event);
+    }
+    Ok(model.unsupported().next().map(|(_, found)| found.rules))
+}
+
 async fn fold_into(ledger: &dyn Ledger, model: &mut Model, plans: &[PlanId], to: u64) -> Result<(), LedgerError> {
     let filters = plans.iter().flat_map(|p| [subjects::plan_filter(p), subjects::plan_tasks_filter(p)]).collect();
     let mut events = ledger.read(filters, 1, to).await?.ready_chunks(CHUNK);
@@ -105,13 +120,4 @@ async fn plans_in(
         }
     }
     Ok(open)
-}
-
-/// Whether a `plan.summarised` is the last one. Only asked where the whole log is read: after a checkpoint the projector still needs
-/// the plans that ended since.
-fn is_final(payload: &[u8]) -> bool {
-    use fanfold_domain::plan::{PlanEvent, SummaryKind};
-    use fanfold_wire::event::{Envelope, decode_plan};
-    let event = Envelope::parse(payload).and_then(|e| decode_plan("summarised", e.data));
-    matches!(event, Ok(PlanEvent::Summarised(s)) if s.kind == SummaryKind::Final)
 }

@@ -9,6 +9,7 @@
 mod load;
 mod model;
 mod subscription;
+mod unsupported;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -18,9 +19,10 @@ use tokio::task::JoinHandle;
 
 use crate::port::{Ledger, LedgerError, Stored, TailItem};
 
-pub use load::{fold_plan, plans_since};
+pub use load::{fold_plan, plans_since, unsupported_rules};
 pub use model::{Known, Model};
 pub use subscription::{Changes, PlanChange, Subscription};
+pub use unsupported::Unsupported;
 
 use subscription::Mailbox;
 

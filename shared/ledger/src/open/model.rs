@@ -8,6 +8,7 @@ use fanfold_domain::view::PlanView;
 use fanfold_wire::event::{EventError, LogEvent, decode};
 use lru::LruCache;
 
+use super::unsupported;
 use crate::port::Stored;
 
 /// Plans that are over are remembered by name up to this number; older ones are looked up in the log.
@@ -24,6 +25,8 @@ pub enum Known {
     Open,
     /// Its final summary is in the log.
     Over,
+    /// This build can't fold it: its rules are of this version (`None`: its submission can't be read). Another build can.
+    Unsupported(Option<u32>),
     /// Not seen: ask the log's leader.
     Unknown,
 }
@@ -34,6 +37,7 @@ pub struct Model {
     plans: BTreeMap<PlanId, PlanView>,
     over: BTreeMap<u64, PlanId>,
     closed: LruCache<PlanId, u64>,
+    pub(super) unsupported: unsupported::Plans,
     seq: u64,
     catch_up_seq: u64,
     unreadable: u64,
@@ -51,6 +55,7 @@ impl Model {
             plans: BTreeMap::new(),
             over: BTreeMap::new(),
             closed: LruCache::new(CLOSED_REMEMBERED),
+            unsupported: unsupported::Plans::default(),
             seq,
             catch_up_seq: seq,
             unreadable: 0,
@@ -86,6 +91,9 @@ impl Model {
 
     /// What is known of an id.
     pub fn known(&self, id: &PlanId) -> Known {
+        if let Some(plan) = self.unsupported_plan(id) {
+            return Known::Unsupported(plan.rules);
+        }
         match self.plans.get(id) {
             Some(view) if view.is_over() => Known::Over,
             Some(_) => Known::Open,
@@ -135,6 +143,9 @@ impl Model {
 
     /// Folds one message of a filtered read, where sequences of other plans are mixed in any order.
     pub(super) fn fold(&mut self, message: &Stored, event: Result<LogEvent, EventError>) -> Option<(PlanId, Option<u32>)> {
+        if self.passes_over(message, &event) {
+            return None;
+        }
         let event = match event {
             Ok(event) => event,
             Err(error) => {

@@ -83,6 +83,9 @@ impl Holds {
 
     /// A sync's answer came.
     pub fn synced(&mut self, answer: SyncAnswer, admit: &dyn Fn(&Dispatched) -> Admission, out: &mut Vec<Action>) -> SyncNext {
+        if let Some(end) = answer.log_end_seq.filter(|end| *end < self.known_seq) {
+            self.log_ends_at(end, out);
+        }
         match answer.status {
             SyncStatus::Ok => {}
             SyncStatus::Later => return SyncNext::Later(answer.retry_after_ms),
@@ -100,7 +103,7 @@ impl Holds {
                 self.stop(attempt, out);
             }
         }
-        self.forget_settled(&answer, out);
+        let lost = self.forget_settled(&answer, out);
         self.sync_wanted = false;
         self.forget_closed(&answer.closed_plans, answer.as_of_seq, out);
         let more = answer.open.len() >= SYNC_OPEN_MAX;
@@ -111,16 +114,26 @@ impl Holds {
             }
         }
         self.fill(out);
-        if more { SyncNext::Soon } else { SyncNext::Normal }
+        // HQ must hear soon that what it waits for is not held any more.
+        if more || lost { SyncNext::Soon } else { SyncNext::Normal }
     }
 
-    fn forget_settled(&mut self, answer: &SyncAnswer, out: &mut Vec<Action>) {
-        let keep: BTreeSet<&AttemptRef> = answer.keep.iter().collect();
+    /// HQ was restored from an older backup. It has no memory of what was settled after `end`, so that counts as not done; attempt
+    /// numbers are kept, so that none runs twice, and what is running or unanswered goes on: HQ may well hand it out again.
+    fn log_ends_at(&mut self, end: u64, out: &mut Vec<Action>) {
+        tracing::warn!(known_seq = self.known_seq, end, "HQ was restored from an older backup");
+        self.known_seq = end;
+        self.forgotten_seq = self.forgotten_seq.min(end);
+        self.counts.restores_seen += 1;
+        self.reduce_settled(out, |seq, _, _| seq > end);
+    }
+
+    fn reduce_settled(&mut self, out: &mut Vec<Action>, mut forgotten: impl FnMut(u64, bool, &AttemptRef) -> bool) {
         for (task_id, task) in &mut self.tasks {
             task.attempts.retain(|held| {
-                let Phase::Settled { seq, .. } = held.phase else { return true };
+                let Phase::Settled { seq, end, valid } = held.phase else { return true };
                 let attempt = AttemptRef { task_id: task_id.clone(), attempt: held.number };
-                if seq > answer.as_of_seq || keep.contains(&attempt) {
+                if !forgotten(seq, valid && end == EndKind::Succeeded, &attempt) {
                     return true;
                 }
                 out.push(Action::Note(Op::Reduce { task: task_id.clone(), attempt: held.number }));
@@ -128,6 +141,19 @@ impl Holds {
                 false
             });
         }
+    }
+
+    /// Forgets what HQ has folded; says whether a success was among it that HQ has lost.
+    fn forget_settled(&mut self, answer: &SyncAnswer, out: &mut Vec<Action>) -> bool {
+        let keep: BTreeSet<&AttemptRef> = answer.keep.iter().collect();
+        // A view that includes a valid success never counts its task as open: kept all the same, it was lost by a restore of HQ.
+        let mut lost = false;
+        self.reduce_settled(out, |seq, success, attempt| {
+            let kept = keep.contains(attempt);
+            lost |= seq <= answer.as_of_seq && success && kept;
+            seq <= answer.as_of_seq && (success || !kept)
+        });
+        lost
     }
 
     fn forget_closed(&mut self, plans: &[PlanId], as_of_seq: u64, out: &mut Vec<Action>) {

@@ -131,6 +131,8 @@ pub struct Counts {
     pub refused: u64,
     /// Sync answers that were older than what is known.
     pub syncs_discarded: u64,
+    /// Times HQ said that its log was restored from an older backup.
+    pub restores_seen: u64,
 }
 
 /// Who the terminal is and how much it takes.

@@ -91,6 +91,62 @@ fn a_repeat_of_what_was_forgotten_with_its_plan_does_not_run() {
 }
 
 #[test]
+fn after_a_restore_of_hq_what_it_forgot_counts_as_not_done_and_no_attempt_runs_twice() {
+    let mut b = Bench::new(3);
+    for plan in ["done", "open", "early"] {
+        b.live(plan, 1);
+    }
+    b.ended("early", 1, EndKind::Succeeded);
+    b.recorded("early", 1, EndKind::Succeeded);
+    let early = b.holds.known_seq();
+    b.ended("done", 1, EndKind::Succeeded);
+    b.recorded("done", 1, EndKind::Succeeded);
+    let known = b.holds.known_seq();
+    assert!(early < known);
+    let restored = |a: &mut SyncAnswer, end| {
+        a.status = SyncStatus::Later;
+        a.retry_after_ms = Some(200);
+        a.as_of_seq = end;
+        a.log_end_seq = Some(end);
+    };
+    assert_eq!(b.sync(|a| restored(a, known)).0, "", "HQ knows as much: nothing was forgotten");
+    assert_eq!(b.sync(|a| restored(a, early)), ("reduce done/1".into(), SyncNext::Later(Some(200))));
+    assert_eq!((b.holds.known_seq(), b.holds.counts().restores_seen), (early, 1));
+    assert_eq!((b.state("early", 1), b.state("open", 1)), (Some(HoldState::Settled), Some(HoldState::Running)));
+    let again = |a: &mut SyncAnswer| {
+        a.as_of_seq = early;
+        a.open = vec![open("done", 1, early, MINE), open("open", 1, early, MINE)];
+    };
+    assert_eq!(b.sync(again), ("reduce early/1".into(), SyncNext::Normal), "these attempts were begun once");
+    let next = |a: &mut SyncAnswer| {
+        a.as_of_seq = early + 1;
+        a.open = vec![open("done", 2, early + 1, MINE)];
+    };
+    assert_eq!(b.sync(next).0, "run done/2", "HQ has no result, so the work is done again, as another attempt");
+}
+
+#[test]
+fn a_valid_success_that_hq_still_counts_as_open_from_a_later_view_was_lost_by_hq() {
+    for (end, valid, expected) in [
+        (EndKind::Succeeded, Some(true), ("reduce p/1", SyncNext::Soon)),
+        (EndKind::Succeeded, Some(false), ("", SyncNext::Normal)),
+        (EndKind::Failed, Some(true), ("", SyncNext::Normal)),
+    ] {
+        let mut b = Bench::new(1);
+        b.live("p", 1);
+        b.ended("p", 1, end);
+        b.answered("p", 1, end, ReportStatus::Recorded, valid, None);
+        let known = b.holds.known_seq();
+        let keep = |a: &mut SyncAnswer| {
+            a.as_of_seq = known;
+            a.keep = vec![at("p", 1)];
+        };
+        let (actions, next) = b.sync(keep);
+        assert_eq!((actions.as_str(), next), expected, "{end:?} {valid:?}");
+    }
+}
+
+#[test]
 fn a_closed_plan_with_something_unanswered_is_kept() {
     let mut b = Bench::new(1);
     b.live("p", 1);
