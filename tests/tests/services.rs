@@ -13,6 +13,10 @@ mod full;
 mod hq;
 #[path = "services/large.rs"]
 mod large;
+#[path = "services/record.rs"]
+mod record;
+#[path = "services/rules.rs"]
+mod rules;
 #[path = "services/runs.rs"]
 mod runs;
 #[path = "services/sim.rs"]

@@ -80,6 +80,10 @@ async fn start(cli: Cli, out: Out) -> Result<Exit, CliError> {
         Command::Terminal(cmd::terminal::TerminalCommand::Run(args)) => cmd::terminal::run(&args, &cli.global, &out).await,
         Command::Up(args) => cmd::up::run(&args, &cli.global, &out).await,
         Command::Serve(args) => cmd::serve::run(&args, &cli.global, &out).await,
+        Command::Replay(args) if args.log.is_some() => {
+            let file = args.log.clone().unwrap_or_default();
+            cmd::replay::offline(&args, &file, cli.global.json, &out)
+        }
         Command::Backup(args) => cmd::backup::run(&args, &cli.global, &out).await,
         Command::Restore(args) => cmd::restore::run(&args, &cli.global, &out).await,
         Command::Demo(args) => cmd::demo::run(&args, &cli.global, &out).await,

@@ -4,6 +4,7 @@
 //! the same sha256, the same counts, and the stored object is these bytes. Every record of the state bucket is compared, value by
 //! value, with the record the fold gives at the log's end; a task without events has no record.
 
+pub mod offline;
 mod state;
 
 use std::time::Duration;

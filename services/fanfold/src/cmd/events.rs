@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::render::event;
 use crate::session::Session;
 use crate::time::{now_ms, parse_moment};
+use crate::verify::offline;
 
 /// Events shown where neither a plan nor a time is given.
 const LAST_SHOWN: u64 = 1_000;
@@ -26,7 +27,8 @@ Without --plan and --since the last 1,000 events.
 Examples:
   fanfold events --plan plan_7788
   fanfold events --since 10m --follow
-  fanfold events --since '2026-09-17 20:00' --json | jq .subject")]
+  fanfold events --since '2026-09-17 20:00' --json | jq .subject
+  fanfold events --plan plan_7788 --json > plan_7788.jsonl      carried away, for `fanfold replay --log`")]
 pub struct EventsArgs {
     /// Only events of this plan and its tasks
     #[arg(long, value_parser = plan_id)]
@@ -74,7 +76,13 @@ pub async fn execute(args: &EventsArgs, session: &Session) -> Result<Exit, CliEr
 }
 
 fn print(stored: &Stored, session: &Session) -> Result<(), CliError> {
-    if session.json { session.out.json(&event::to_json(stored)) } else { session.out.text(&event::line(stored, &session.zone)) }
+    if session.json {
+        let line =
+            offline::line(stored).ok_or_else(|| CliError::Internal(format!("#{} can't be written as JSON", stored.seq)))?;
+        session.out.text(&line)
+    } else {
+        session.out.text(&event::line(stored, &session.zone))
+    }
 }
 
 fn is_of(stored: &Stored, wanted: Option<&PlanId>) -> bool {

@@ -1,17 +1,23 @@
 //! `fanfold replay`: the account of a plan computed again from the log, and the check that everything written is true.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::summary::{Summary, SummaryError};
 use fanfold_domain::view::PlanView;
+use jiff::tz::TimeZone;
 
 use super::{plan_id, stores, summary};
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::out::Out;
 use crate::render;
 use crate::render::format::number;
 use crate::session::Session;
+use crate::verify::offline::LogFileError;
 use crate::verify::{self, VerifyReport};
 
 /// Compute a plan's account again from the log, or check that everything written is true
@@ -23,7 +29,8 @@ record of the state bucket with the log; the first difference is told and the ex
 Examples:
   fanfold replay --plan plan_7788
   fanfold replay --plan plan_7788 --until 1234 --json | sha256sum
-  fanfold replay --plan plan_7788 --verify")]
+  fanfold replay --plan plan_7788 --verify
+  fanfold events --plan plan_7788 --json > log.jsonl; fanfold replay --plan plan_7788 --log log.jsonl --verify")]
 pub struct ReplayArgs {
     /// The plan
     #[arg(long, value_parser = plan_id)]
@@ -34,6 +41,9 @@ pub struct ReplayArgs {
     /// Compare what is written with what the log says
     #[arg(long)]
     pub verify: bool,
+    /// Replay from this file of `fanfold events --json` instead of a server; --verify then compares summaries only
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
 }
 
 /// Replays or verifies.
@@ -51,10 +61,7 @@ pub async fn execute(args: &ReplayArgs, session: &Session) -> Result<Exit, CliEr
     let recorded = verify::summaries(session.ledger.as_ref(), &args.plan, last).await?;
     let written = recorded.iter().find(|(_, s)| s.this.as_of_seq == view.last_seq).map(|(_, s)| s.kind);
     let kind = written.unwrap_or_else(|| kind_now(&view));
-    let bytes = Summary::compute(&view, kind).and_then(|s| s.to_bytes()).map_err(|e| match e {
-        SummaryError::NotSealed => CliError::input("NOT_SEALED", format!("{} is not sealed at sequence {to}", args.plan)),
-        SummaryError::DoesNotAddUp { .. } | SummaryError::Unwritable(_) => CliError::Internal(e.to_string()),
-    })?;
+    let bytes = computed(&view, kind, to)?;
     if session.json {
         session.out.bytes(&bytes)?;
     } else {
@@ -62,6 +69,43 @@ pub async fn execute(args: &ReplayArgs, session: &Session) -> Result<Exit, CliEr
         session.out.text(&render::summary::table(&summary::read(&bytes)?, &stores, &session.zone))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Replays or verifies from a file, without a server.
+///
+/// # Errors
+/// `BAD_LOG_FILE`, `UNKNOWN_PLAN`, `UNSUPPORTED_RULES`, `NOT_SEALED`, `VERIFY_FAILED`.
+pub fn offline(args: &ReplayArgs, file: &Path, as_json: bool, out: &Out) -> Result<Exit, CliError> {
+    let bytes = super::read_file(file)?;
+    let bad = |e: LogFileError| CliError::input("BAD_LOG_FILE", format!("{}: {e}", file.display()));
+    let log = verify::offline::read(&bytes).map_err(bad)?;
+    let replayed = verify::offline::replay(&log, &args.plan, args.until.unwrap_or(u64::MAX))?;
+    let view = &replayed.view;
+    if args.verify {
+        if let Some(difference) = replayed.first_difference() {
+            return Err(CliError::No { code: "VERIFY_FAILED", message: format!("{}: {difference}", args.plan) });
+        }
+        let [events, summaries] = [replayed.events, replayed.summaries.len() as u64].map(number);
+        let (plan, last) = (&args.plan, view.last_seq);
+        out.text(&format!("{plan}: {events} events up to #{last} give the same {summaries} summaries, byte for byte"))?;
+        return Ok(Exit::Ok);
+    }
+    let written = replayed.summaries.iter().find(|(s, _)| s.this.as_of_seq == view.last_seq).map(|(s, _)| s.kind);
+    let bytes = computed(view, written.unwrap_or_else(|| kind_now(view)), view.last_seq)?;
+    if as_json {
+        out.bytes(&bytes)?;
+    } else {
+        let stores = BTreeMap::new();
+        out.text(&render::summary::table(&summary::read(&bytes)?, &stores, &TimeZone::system()))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn computed(view: &PlanView, kind: SummaryKind, to: u64) -> Result<Vec<u8>, CliError> {
+    Summary::compute(view, kind).and_then(|s| s.to_bytes()).map_err(|e| match e {
+        SummaryError::NotSealed => CliError::input("NOT_SEALED", format!("{} is not sealed at sequence {to}", view.plan.id())),
+        SummaryError::DoesNotAddUp { .. } | SummaryError::Unwritable(_) => CliError::Internal(e.to_string()),
+    })
 }
 
 /// The kind a summary would have here where none was written.

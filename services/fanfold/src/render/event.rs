@@ -7,7 +7,6 @@ use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::subjects::LogSubject;
 use jiff::tz::TimeZone;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::format::{duration, number, one_line, time_ms};
 use super::summary::{counts_line, kind_words};
@@ -24,12 +23,6 @@ pub fn line(stored: &Stored, zone: &TimeZone) -> String {
     };
     let line = format!("#{:<8} {}  {about}  {what}  {details}", stored.seq, time_ms(stored.time_ms, zone));
     line.trim_end().to_owned()
-}
-
-/// The message as JSON: `{"seq","timeMs","subject","id","event"}`; `event` is null when it isn't JSON.
-pub fn to_json(stored: &Stored) -> Value {
-    let event: Value = serde_json::from_slice(&stored.payload).unwrap_or(Value::Null);
-    json!({"seq": stored.seq, "timeMs": stored.time_ms, "subject": stored.subject, "id": stored.id, "event": event})
 }
 
 /// What a task event says, besides its name. `subject` is where it is stored.

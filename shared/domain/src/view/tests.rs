@@ -16,6 +16,16 @@ fn a_view_begins_with_its_submission_only() {
 }
 
 #[test]
+fn a_plan_of_unknown_rules_has_no_view() {
+    for rules in [0, crate::RULES_VERSION + 1, u32::MAX] {
+        let mut spec = crate::testing::spec();
+        spec.rules = rules;
+        let event = PlanEvent::Submitted(Box::new(spec));
+        assert!(PlanView::begin(&LoggedPlanEvent { seq: 1, time_ms: 0, event }).is_none(), "rules {rules}");
+    }
+}
+
+#[test]
 fn tasks_are_named_in_target_order() {
     let story = Story::new(3);
     assert_eq!(
