@@ -329,3 +329,16 @@ fn a_superseded_attempt_is_stopped_once() {
     running.say(0, &by::stopped(2));
     assert!(show(&running, &listing(0), &settled(0)).starts_with("wait "), "it has ended by itself");
 }
+
+#[test]
+fn a_run_is_not_judged_before_what_waited_during_an_outage_could_come_in() {
+    let story = given(&[hq::dispatched(1), by::started(1)]);
+    let now = RUN_MS + 1_000_000;
+    // It has synced since: what it holds is known, not what it has finished and could not say.
+    for presence in [online(now), listing(now)] {
+        let back = Hq { connected_ms: SEALED_MS + now, ..settled(now) };
+        assert!(show(&story, &presence, &back).starts_with("wait "), "{presence:?}");
+        let drained = Hq { connected_ms: SEALED_MS + now - DRAIN_MS, ..settled(now) };
+        assert_eq!(show(&story, &presence, &drained), "1 timed out Run");
+    }
+}
