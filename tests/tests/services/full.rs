@@ -9,8 +9,8 @@ use fanfold_ledger::port::Log;
 use fanfold_wire::api::{Noted, Submitted};
 use serde_json::json;
 
-use crate::terminal::Act;
-use crate::world::{World, document};
+use fanfold_tests::world::terminal::Act;
+use fanfold_tests::world::{World, document};
 
 const STORES: [&str; 4] = ["S1", "S2", "S3", "S4"];
 /// How long the log stays full, in ms: longer than any time-out of the plan.

@@ -9,8 +9,8 @@ use fanfold_domain::task::TaskState;
 use fanfold_wire::api::Noted;
 use serde_json::{Value, json};
 
-use crate::terminal::{Act, Options, event, send};
-use crate::world::World;
+use fanfold_tests::world::World;
+use fanfold_tests::world::terminal::{Act, Options, event, send};
 
 /// Writes a world's log under the current rules, unless there is such a file.
 async fn record(w: &World, name: &str) {

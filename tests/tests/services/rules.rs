@@ -18,8 +18,8 @@ use fanfold_wire::record::{Checkpoint, PlanRecord};
 use fanfold_wire::terminal::ReportStatus;
 use serde_json::{Value, json};
 
-use crate::terminal::{Act, event, send};
-use crate::world::{ROLES, World, document};
+use fanfold_tests::world::terminal::{Act, event, send};
+use fanfold_tests::world::{ROLES, World, document};
 
 fn id(plan: &str) -> PlanId {
     PlanId::new(plan).unwrap()
