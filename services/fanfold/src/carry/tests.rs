@@ -48,7 +48,8 @@ fn code_of(change: impl FnOnce(&mut Manifest)) -> (String, String) {
 #[test]
 fn a_manifest_can_name_these_files_only() {
     assert_eq!(code_of(|_| ()).0, "OK");
-    let cases: [(fn(&mut Manifest), &str, &str); 6] = [
+    type Case = (fn(&mut Manifest), &'static str, &'static str);
+    let cases: [Case; 6] = [
         (|m| m.version = 2, "BACKUP_UNSUPPORTED", "version 2"),
         (|m| m.format = "other".into(), "BACKUP_DAMAGED", "`other`"),
         (|m| m.streams[1].file = "../FANFOLD_TYPES.snapshot".into(), "BACKUP_DAMAGED", "names"),
