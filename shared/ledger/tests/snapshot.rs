@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use fanfold_ledger::jetstream::{CARRIED, CarryError, ConnectOpts, JetStreamLedger, ProvisionOpts, StreamHead};
+use fanfold_ledger::jetstream::{CARRIED, CarryError, ConnectOpts, JetStreamLedger, ProvisionOpts, StreamHead, compression_of};
 use fanfold_ledger::port::{LedgerError, Log, Objects, Stored, Types};
 use fanfold_process::embedded::{ClusterConfig, EmbeddedServer};
 use futures::StreamExt;
@@ -34,7 +34,9 @@ async fn copied(ledger: &JetStreamLedger, stream: &str) -> Copy {
 
 async fn brought_back(ledger: &JetStreamLedger, copy: &Copy, replicas: u32) -> Result<(), CarryError> {
     let mut config: Map<String, Value> = copy.head.config.as_object().unwrap().clone();
+    let name = config["name"].as_str().unwrap().to_owned();
     config.insert("num_replicas".into(), json!(replicas));
+    config.insert("compression".into(), json!(compression_of(&name, replicas)));
     let mut rest = copy.bytes.as_slice();
     let mut source = |chunk: &mut Vec<u8>| {
         let (now, later) = rest.split_at(rest.len().min(100_000));

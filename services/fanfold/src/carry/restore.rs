@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, ProvisionOpts, STATE_STREAM, StreamState};
+use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, ProvisionOpts, STATE_STREAM, StreamState, compression_of};
 use fanfold_ledger::open::plans_since;
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
@@ -149,11 +149,13 @@ async fn bring_back(
     Ok(state)
 }
 
-/// A stream's configuration with the deployment's choice put in.
+/// A stream's configuration with the deployment's choice put in, and what follows from it.
 fn config_of(config: &Map<String, Value>, replicas: Option<u32>) -> Map<String, Value> {
     let mut config = config.clone();
     if let Some(replicas) = replicas {
         config.insert("num_replicas".into(), json!(replicas));
+        let name = config.get("name").and_then(Value::as_str).unwrap_or_default();
+        config.insert("compression".into(), json!(compression_of(name, replicas)));
     }
     config
 }

@@ -91,7 +91,7 @@ async fn into_folder(args: &RestoreArgs, manifest: &Manifest, data: &Path, out: 
     let binary = server::find(move |line| told.note(line)).await?;
     // Declared before the server: dropped after it.
     let folder = carry::beside(data)?;
-    let nats = server::start(binary, folder.path().to_owned(), None).await?;
+    let nats = server::start(binary, folder.path().to_owned(), None, Some(1)).await?;
     let ledger = connect(&nats.url(), None, manifest).await?;
     let restored = carry::restore(&ledger, &args.dir, manifest, Some(1), !args.no_verify, &|line| out.note(line)).await;
     drop(ledger);

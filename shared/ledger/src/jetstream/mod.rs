@@ -31,7 +31,7 @@ use tokio::time::Instant;
 
 pub use self::connect::ConnectOpts;
 use self::known::Known;
-pub use self::provision::ProvisionOpts;
+pub use self::provision::{ProvisionOpts, compression_of};
 pub use self::snapshot::{CARRIED, CarryError, STATE_STREAM, StreamHead, StreamState};
 use crate::port::LedgerError;
 

@@ -97,6 +97,15 @@ impl JetStreamLedger {
     }
 }
 
+/// How a stream is compressed with so many replicas: as its definition says, `none` where it says nothing.
+pub fn compression_of(stream: &str, replicas: u32) -> String {
+    let opts = ProvisionOpts { replicas, ..ProvisionOpts::default() };
+    let definitions = DEFINITIONS.iter().filter_map(|text| definition_for(text, &opts).ok());
+    let mut of_stream = definitions.filter(|d| d.get("name").and_then(Value::as_str) == Some(stream));
+    let compression = of_stream.find_map(|d| d.get("compression").and_then(Value::as_str).map(str::to_owned));
+    compression.unwrap_or_else(|| "none".to_owned())
+}
+
 /// A definition with the deployment's choices put in.
 fn definition_for(text: &str, opts: &ProvisionOpts) -> Result<Map<String, Value>, LedgerError> {
     let mut definition: Map<String, Value> =
