@@ -31,6 +31,7 @@ pub struct Model {
     rows: BTreeMap<&'static str, u64>,
     garbage: u64,
     last_seq: u64,
+    clocks_apart_ms: i64,
     fences: Fences,
     violations: Vec<String>,
     untold: u64,
@@ -51,10 +52,17 @@ impl Model {
             rows,
             garbage: 0,
             last_seq: 0,
+            clocks_apart_ms: 0,
             fences: Fences::default(),
             violations: Vec::new(),
             untold: 0,
         }
+    }
+
+    /// Lets writers' clocks be so far from the log's, in milliseconds, before a moment counts as wrong; 0 at first.
+    pub fn clocks_apart_ms(mut self, ms: i64) -> Self {
+        self.clocks_apart_ms = ms.max(0);
+        self
     }
 
     /// Takes the next message of the log; one that was taken before (by its sequence) is passed over.
@@ -120,7 +128,7 @@ impl Model {
         }
         let taken = match self.plans.get_mut(id) {
             Some(plan) => plan.take(said),
-            None if said.name == "submitted" => match Plan::begin(id, said) {
+            None if said.name == "submitted" => match Plan::begin(id, said, self.clocks_apart_ms) {
                 Some(plan) => self.plans.insert(id.to_owned(), plan).is_none(),
                 None => false,
             },
@@ -142,6 +150,7 @@ impl Model {
             let taken = task.take(&plan.policy, said);
             let after = (task.set(after_deadline), task.is_final());
             plan.note_change(said.seq, before, after);
+            plan.note_out(target);
             for row in taken.iter().flat_map(|t| std::iter::once(t.row.name).chain(t.beside)) {
                 *self.rows.entry(row).or_default() += 1;
             }

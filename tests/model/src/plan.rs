@@ -1,6 +1,6 @@
 //! One plan: its sealed list, its tasks, and what was said about it as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ pub(crate) struct Policy {
     pub(crate) jitter: f64,
     pub(crate) business: Vec<String>,
     pub(crate) closed_seq: Option<u64>,
+    /// How far a writer's clock may be from the log's, in milliseconds.
+    pub(crate) clocks_apart_ms: i64,
 }
 
 impl Policy {
@@ -132,6 +134,10 @@ pub struct Plan {
     /// `plan.submitted`'s data.
     pub submitted: Value,
     pub(crate) policy: Policy,
+    /// Targets of tasks that are out.
+    pub(crate) out: BTreeSet<String>,
+    /// Targets of tasks that have an attempt to be stopped.
+    pub(crate) out_beside: BTreeSet<String>,
     /// Who is in which set, as it changed.
     pub(crate) changes: Vec<Change>,
     /// Sequences of every event of the plan and its tasks.
@@ -161,7 +167,7 @@ const LIMIT_SETTLES_MS: i64 = 5_000;
 
 impl Plan {
     /// Begins with `plan.submitted`.
-    pub(crate) fn begin(id: &str, said: &PlanSaid) -> Option<Self> {
+    pub(crate) fn begin(id: &str, said: &PlanSaid, clocks_apart_ms: i64) -> Option<Self> {
         let data = &said.value;
         let retry = &data["retry"];
         let codes = |value: &Value| value.as_array().map(|l| l.iter().filter_map(|c| c.as_str().map(str::to_owned)).collect());
@@ -171,6 +177,7 @@ impl Plan {
             jitter: retry["jitter"].as_f64()?,
             business: codes(&retry["business"])?,
             closed_seq: None,
+            clocks_apart_ms,
         };
         Some(Self {
             id: id.to_owned(),
@@ -191,6 +198,8 @@ impl Plan {
             plan_seq: said.seq,
             submitted: data.clone(),
             policy,
+            out: BTreeSet::new(),
+            out_beside: BTreeSet::new(),
             changes: Vec::new(),
             event_seqs: vec![said.seq],
             paused_seq: None,
@@ -198,6 +207,20 @@ impl Plan {
             report_ids: BTreeMap::new(),
             listed: Vec::new(),
         })
+    }
+
+    /// Notes how a task counts against the caps.
+    pub(crate) fn note_out(&mut self, target: &str) {
+        let Some(task) = self.tasks.get(target) else { return };
+        let note = |set: &mut BTreeSet<String>, is_in: bool| {
+            if !is_in {
+                set.remove(target);
+            } else if !set.contains(target) {
+                set.insert(target.to_owned());
+            }
+        };
+        note(&mut self.out, task.is_live());
+        note(&mut self.out_beside, task.open_beside().next().is_some());
     }
 
     /// Notes where a task of the plan went with an event.

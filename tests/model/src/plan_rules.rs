@@ -42,7 +42,7 @@ pub(crate) fn broken_by_plan_event(id: &str, plan: Option<&Plan>, said: &PlanSai
         "targets" if plan.sealed.is_some() => broken.push("has targets after its seal".to_owned()),
         "sealed" => broken_by_seal(plan, said, &mut broken),
         "deadline_reached" => match plan.moment_ms("deadline") {
-            Some(deadline_ms) if said.time_ms < deadline_ms => {
+            Some(deadline_ms) if said.time_ms + plan.policy.clocks_apart_ms < deadline_ms => {
                 broken.push(format!("reached its deadline {} ms before it", deadline_ms - said.time_ms));
             }
             Some(_) => {}
@@ -166,7 +166,10 @@ fn broken_by_kind(plan: &Plan, summary: &Summary, open: i64, broken: &mut Vec<St
                 broken.push(format!("publishes a complete summary with {open} tasks that have not ended"));
             }
             if let Some(deadline_ms) = plan.moment_ms("deadline")
-                && let Some(task) = plan.tasks.values().find(|t| t.ended().is_some_and(|(_, at_ms)| at_ms >= deadline_ms))
+                && let Some(task) = plan
+                    .tasks
+                    .values()
+                    .find(|t| t.ended().is_some_and(|(_, at_ms)| at_ms - plan.policy.clocks_apart_ms >= deadline_ms))
             {
                 broken.push(format!("publishes a complete summary, but {} ended after the deadline", task.target));
             }
@@ -189,7 +192,7 @@ fn broken_by_pace(plan: &Plan, summary: &Summary, broken: &mut Vec<String>) {
     let Some(before) = plan.summaries.last() else { return };
     let doublings = before.revision.saturating_sub(1).min(20);
     let due_ms = before.time_ms + (UPDATE_PAUSE_MS << doublings).min(UPDATE_PAUSE_MS_MAX);
-    if summary.time_ms < due_ms {
+    if summary.time_ms + plan.policy.clocks_apart_ms < due_ms {
         broken.push(format!("publishes an update {} ms before it is due", due_ms - summary.time_ms));
     }
     let tasks_said = |seq: &&u64| **seq > before.as_of_seq && **seq <= summary.as_of_seq && **seq != before.seq;

@@ -3,6 +3,8 @@
 //! A writer may be behind the log, so a decision is held against what it must have seen: its own decision before (its id names it),
 //! the end that made the task PENDING, and the fence with which its writer began to lead.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -111,8 +113,8 @@ fn broken_by_dispatch(plan: &Plan, task: &Task, said: &Said, leads_since: u64, b
         broken.push(format!("hands out after {} tries of {}", task.tries, plan.policy.max_attempts));
     }
     // Absent while it is out or over: then the wait was judged when it was PENDING, which the states say.
-    if task.state == PENDING && said.time_ms < task.not_before_ms.0 {
-        let early = task.not_before_ms.0 - said.time_ms;
+    let early = task.not_before_ms.0.saturating_sub(said.time_ms);
+    if task.state == PENDING && early > plan.policy.clocks_apart_ms {
         broken.push(format!("hands out {early} ms before the pause after the last end is over"));
     }
     broken_by_plan_state(plan, task, said, leads_since, broken);
@@ -151,7 +153,7 @@ fn broken_by_conclusion(plan: &Plan, task: &Task, said: &Said, broken: &mut Vec<
         _ => return,
     };
     match plan.submitted["timeouts"][after].as_i64() {
-        Some(ms) if said.time_ms < attempt.dispatched_ms.saturating_add(ms) => {
+        Some(ms) if said.time_ms.saturating_add(plan.policy.clocks_apart_ms) < attempt.dispatched_ms.saturating_add(ms) => {
             let passed = said.time_ms - attempt.dispatched_ms;
             broken.push(format!("{} of attempt {number} after {passed} ms where {after} is {ms}", said.name));
         }
@@ -200,12 +202,16 @@ pub(crate) fn requeue_due(plan: &Plan, task: &Task) -> bool {
 pub(crate) fn broken_by_caps(plan: &Plan, time_ms: i64) -> Option<String> {
     let former = plan.former_limits.iter().filter(|(_, until_ms)| time_ms < *until_ms).map(|(limit, _)| *limit);
     let limit = former.chain([plan.in_flight]).max()?;
+    if (plan.out.len() + plan.out_beside.len()) as u64 <= limit {
+        return None;
+    }
     // Whoever was only slow comes on top: nobody could know when the next one was handed out.
-    let live = plan.tasks.values().filter(|t| t.is_live() && !t.attempt_of(t.attempt).is_some_and(|a| a.revived)).count();
+    let tasks = |targets: &BTreeSet<String>| -> Vec<&Task> { targets.iter().filter_map(|t| plan.tasks.get(t)).collect() };
+    let live = tasks(&plan.out).into_iter().filter(|t| !t.attempt_of(t.attempt).is_some_and(|a| a.revived)).count();
     let timeouts = &plan.submitted["timeouts"];
     let longest_ms = timeouts["deliverMs"].as_i64()?.saturating_add(timeouts["runMs"].as_i64()?);
     let counts = |t: &&Task| t.open_beside().any(|a| a.dispatched_ms.saturating_add(longest_ms) > time_ms);
-    let beside = plan.tasks.values().filter(counts).count();
+    let beside = tasks(&plan.out_beside).into_iter().filter(counts).count();
     let out = (live + beside) as u64;
     (out > limit).then(|| format!("{out} tasks are out where the limit is {limit}: {live} live, {beside} with one to be stopped"))
 }

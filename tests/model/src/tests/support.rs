@@ -50,11 +50,16 @@ impl Log {
         let mut log = Self::empty();
         let mut data = submission();
         change(&mut data);
-        log.plan("submitted", &data);
-        log.put_plan("targets", &format!("{PLAN}/targets/0"), &json!({ "targets": targets }));
-        let list: String = targets.iter().map(|t| format!("{t}\n")).collect();
-        log.plan("sealed", &json!({ "count": targets.len(), "sha256": sha256_hex(list.as_bytes()), "by": "ops" }));
+        log.begin(targets, &data);
         log
+    }
+
+    /// Stores submission, targets and seal.
+    pub(super) fn begin(&mut self, targets: &[&str], submission: &Value) {
+        self.plan("submitted", submission);
+        self.put_plan("targets", &format!("{PLAN}/targets/0"), &json!({ "targets": targets }));
+        let list: String = targets.iter().map(|t| format!("{t}\n")).collect();
+        self.plan("sealed", &json!({ "count": targets.len(), "sha256": sha256_hex(list.as_bytes()), "by": "ops" }));
     }
 
     /// Stores anything.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::plan_stories::PLANS;
 use super::support::{Log, PLAN};
 use super::task_stories::TASKS;
+use crate::Model;
 
 /// What breaks a rule, after a seal of the targets `a` and `b`.
 pub(super) type Story = fn(&mut Log);
@@ -111,6 +112,20 @@ fn a_seal_that_is_not_of_the_list_is_told() {
     assert!(seal(&json!(["a", "b"]), 3, &digest).contains("is sealed with Some(3) targets, but lists 2"));
     assert!(seal(&json!(["b", "a"]), 2, &digest).contains("is sealed with the digest"));
     assert!(seal(&json!(["a", "b", "a"]), 3, &digest).contains("lists 3 targets, but only 2 different ones"));
+}
+
+#[test]
+fn clocks_may_be_told_to_be_apart() {
+    for (apart_ms, found) in [(0, 1), (9, 1), (10, 0)] {
+        let mut log = Log::empty();
+        log.model = Model::new().clocks_apart_ms(apart_ms);
+        log.begin(&["a"], &super::support::submission());
+        log.dispatched("a", 1);
+        log.failed("a", 1, "NET");
+        log.now_ms = 990;
+        log.dispatched("a", 2);
+        assert_eq!(log.model.violations().len(), found, "{apart_ms} ms apart");
+    }
 }
 
 #[test]
