@@ -81,6 +81,8 @@ pub enum Command {
     Type(cmd::types::TypeCommand),
     /// Compute a plan's account again from the log, or check that everything written is true
     Replay(cmd::replay::ReplayArgs),
+    /// Fold the log anew into the state bucket, while everything runs
+    Rebuild(cmd::rebuild::RebuildArgs),
     /// Say what is running and what is not, and what to do about it
     Doctor(cmd::doctor::DoctorArgs),
     /// The exit codes and what they mean

@@ -2,24 +2,29 @@
 //!
 //! Two things are checked. Every `plan.summarised` is computed again from exactly the events up to its `asOfSeq`: the same bytes,
 //! the same sha256, the same counts, and the stored object is these bytes. Every record of the state bucket is compared, value by
-//! value, with the record the fold gives at the log's end; a task without events has no record.
+//! value, with the record the fold gives at the log's end; a task without events has no record. Then what the API tells readers is
+//! compared with the same fold. A log that has lost events of the plan makes all of it untrue, however well the rest agrees.
 
+mod api;
 mod state;
 
 use std::time::Duration;
 
+use fanfold_domain::holes::Holes;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{PlanEvent, Summarised};
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
+use fanfold_ledger::open::{fold_plan_event, fold_task_event};
 use fanfold_ledger::port::{Ledger, LedgerError, Stored};
 use fanfold_wire::digest::sha256_hex;
-use fanfold_wire::event::{LogEvent, decode};
+use fanfold_wire::event::{LogEvent, decode, decode_linked};
 use fanfold_wire::subjects::{plan_event, plan_filter, plan_tasks_filter};
 use futures::StreamExt;
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::patience;
 
 /// Differences told one by one.
 pub const DIFFERENCES_MAX: usize = 100;
@@ -36,6 +41,12 @@ pub struct VerifyReport {
     pub state_matches_replay: bool,
     /// Every summary computed again is the published one, byte for byte.
     pub summaries_reproduced: bool,
+    /// The API tells readers the same; absent: nobody answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_matches: Option<bool>,
+    /// Events of the plan that the log has lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holes: Option<Holes>,
     /// What differs, at most [`DIFFERENCES_MAX`].
     pub differences: Vec<String>,
     /// Differences not listed.
@@ -48,6 +59,8 @@ pub struct VerifyReport {
     pub summaries: u64,
     /// Records compared.
     pub records: u64,
+    /// Tasks the API told of.
+    pub told: u64,
 }
 
 impl VerifyReport {
@@ -56,18 +69,21 @@ impl VerifyReport {
             plan: plan.clone(),
             state_matches_replay: true,
             summaries_reproduced: true,
+            api_matches: None,
+            holes: None,
             differences: Vec::new(),
             differences_left_out: 0,
             events: 0,
             as_of_seq: 0,
             summaries: 0,
             records: 0,
+            told: 0,
         }
     }
 
     /// Whether everything is true.
     pub fn is_true(&self) -> bool {
-        self.state_matches_replay && self.summaries_reproduced && self.differences.is_empty()
+        self.state_matches_replay && self.summaries_reproduced && self.holes.is_none() && self.differences.is_empty()
     }
 
     fn differs(&mut self, what: String) {
@@ -98,6 +114,9 @@ pub enum VerifyError {
     /// The log or a bucket did not answer.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The API can't be asked.
+    #[error("the API could not be compared: {0}")]
+    Api(String),
     /// A record could not be written as JSON.
     #[error("a record could not be written as JSON: {0}")]
     Unwritable(String),
@@ -108,29 +127,44 @@ impl From<VerifyError> for CliError {
         match error {
             VerifyError::UnknownPlan(_) => CliError::NotFound { code: "UNKNOWN_PLAN", message: error.to_string() },
             VerifyError::Ledger(error) => CliError::Ledger(error),
+            VerifyError::Api(_) => CliError::Server { code: "UNAVAILABLE", message: error.to_string() },
             VerifyError::Unwritable(_) => CliError::Internal(error.to_string()),
         }
     }
 }
 
-/// A plan's events folded one after the other.
-#[derive(Debug, Default)]
+/// A plan's events folded one after the other, with an eye for what is missing.
+#[derive(Debug)]
 struct Folder {
     view: Option<PlanView>,
+    gaps: Vec<(u64, u64)>,
     events: u64,
 }
 
 impl Folder {
+    async fn new(ledger: &dyn Ledger) -> Result<Self, LedgerError> {
+        Ok(Self { view: None, gaps: ledger.gaps().await?, events: 0 })
+    }
+
     /// Folds one message; what can't be read is passed over, as every service does.
     fn apply(&mut self, stored: &Stored) {
         self.events += 1;
-        match (decode(stored.seq, stored.time_ms, &stored.subject, &stored.payload), &mut self.view) {
-            (Ok(LogEvent::Plan(_, event)), None) => self.view = PlanView::begin(&event),
-            (Ok(LogEvent::Plan(_, event)), Some(view)) => view.apply_plan(&event),
-            (Ok(LogEvent::Task(task, event)), Some(view)) => drop(view.apply_task(&task.target, &event)),
-            (Ok(LogEvent::Task(..) | LogEvent::Fence(_)), _) => {}
+        match (decode_linked(stored.seq, stored.time_ms, &stored.subject, &stored.payload), &mut self.view) {
+            (Ok((LogEvent::Plan(_, event), _)), None) => self.view = PlanView::begin(&event),
+            (Ok((LogEvent::Plan(_, event), before)), Some(view)) => fold_plan_event(view, &self.gaps, &event, before),
+            (Ok((LogEvent::Task(task, event), before)), Some(view)) => {
+                fold_task_event(view, &self.gaps, &task.target, &event, before);
+            }
+            (Ok((LogEvent::Task(..) | LogEvent::Fence(_), _)), _) => {}
             (Err(error), _) => tracing::warn!(seq = stored.seq, %error, "verify.unreadable_event"),
         }
+    }
+
+    /// What of the plan the log has lost: what the fold noted, and what is missing behind its last event while it is open.
+    fn holes(&self, last: u64) -> Option<Holes> {
+        let view = self.view.as_ref()?;
+        let behind = || self.gaps.iter().find(|(from, _)| *from > view.last_seq && *from <= last && view.plan.closed_seq.is_none());
+        view.plan.holes.or_else(|| behind().map(|(from, to)| Holes { count: 1, from_seq: *from, to_seq: *to }))
     }
 }
 
@@ -143,7 +177,7 @@ fn filters(plan: &PlanId) -> Vec<String> {
 /// # Errors
 /// [`VerifyError::UnknownPlan`] when there is no submission up to it; the ledger's.
 pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<PlanView, VerifyError> {
-    let mut folder = Folder::default();
+    let mut folder = Folder::new(ledger).await?;
     let mut events = ledger.read(filters(plan), 1, to).await?;
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
@@ -183,12 +217,15 @@ pub async fn verify_plan(ledger: &dyn Ledger, plan: &PlanId) -> Result<VerifyRep
 /// As [`verify_plan`].
 pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Duration) -> Result<VerifyReport, VerifyError> {
     let mut report = VerifyReport::new(plan);
+    patience::step("the log's last sequence");
     let last = ledger.last_seq().await?;
+    patience::step("the plan's events");
     let mut due = summaries(ledger, plan, last).await?.into_iter().peekable();
-    let mut folder = Folder::default();
+    let mut folder = Folder::new(ledger).await?;
     let mut events = ledger.read(filters(plan), 1, last).await?;
     while let Some(stored) = events.next().await {
         let stored = stored?;
+        patience::alive();
         while let Some((seq, summarised)) = due.next_if(|(_, s)| s.this.as_of_seq < stored.seq) {
             check_summary(ledger, folder.view.as_ref(), seq, &summarised, &mut report).await?;
         }
@@ -199,6 +236,11 @@ pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Du
     }
     if folder.view.is_none() {
         return Err(VerifyError::UnknownPlan(plan.clone()));
+    }
+    report.holes = folder.holes(last);
+    if let Some(Holes { count, from_seq, to_seq }) = report.holes {
+        // In front of everything else: whatever differs, this is why.
+        report.differences.insert(0, format!("the log has lost events of this plan: {count} holes, the first #{from_seq} to #{to_seq}"));
     }
     state::check(ledger, plan, &mut folder, last, catch_up, &mut report).await?;
     Ok(report)
@@ -237,6 +279,7 @@ async fn check_summary(
     if sha256 != this.sha256 {
         report.summary_differs(format!("{name}: sha256 is {}, the log gives {sha256}", this.sha256));
     }
+    patience::step(format!("the document of summary {}", this.revision));
     match ledger.get_object(&this.sha256).await? {
         None => report.summary_differs(format!("{name}: the object {} is missing", this.sha256)),
         Some(stored) if sha256_hex(&stored) != this.sha256 => {

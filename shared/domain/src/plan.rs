@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::holes::Holes;
 use crate::ids::{PlanId, TargetId, TaskId};
 
 mod spec;
@@ -209,6 +210,8 @@ pub struct Plan {
     pub plan_seq: u64,
     /// Plan events that made no sense where they stood (a second seal): counted, never applied.
     pub ignored: u32,
+    /// Events that must have been there and are not; `None`: none is known to be missing.
+    pub holes: Option<Holes>,
 }
 
 impl Plan {
@@ -233,6 +236,7 @@ impl Plan {
             final_seq: None,
             plan_seq: seq,
             ignored: 0,
+            holes: None,
         }
     }
 

@@ -100,7 +100,7 @@ impl Process {
                 tokio::spawn(fanfold_dispatcher::run(fanfold_dispatcher::Deps { ledger, open, clock, config }, end))
             }
             Role::Projector => {
-                let config = fanfold_projector::ProjectorConfig { flush_ms: 25, lease_ms: 900 };
+                let config = fanfold_projector::ProjectorConfig { flush_ms: 25, lease_ms: 900, ..Default::default() };
                 tokio::spawn(fanfold_projector::run(fanfold_projector::Deps { ledger, open, config }, end))
             }
             Role::Convergence => {

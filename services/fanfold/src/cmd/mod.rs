@@ -4,6 +4,7 @@ pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod plan;
+pub mod rebuild;
 pub mod replay;
 pub mod serve;
 pub mod stores;

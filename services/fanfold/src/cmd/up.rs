@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use fanfold_ledger::jetstream::ConnectOpts;
+use fanfold_ledger::port::Ledger;
 use fanfold_process::embedded::EmbeddedServers;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_process::tasks::Tasks;
@@ -14,7 +15,7 @@ use crate::cli::Global;
 use crate::client::UpState;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::host::{Hosted, Role, ServicesConfig, server};
+use crate::host::{self, Role, ServicesConfig, server};
 use crate::out::Out;
 
 /// Start a nats-server and every service; keep the log in a folder
@@ -87,27 +88,32 @@ async fn serve_on(
     shutdown: &Shutdown,
 ) -> Result<Exit, CliError> {
     let url = nats.url();
+    let provision = server::provision_for(nats);
+    let connect = || {
+        let (opts, provision) = (ConnectOpts::new(nats.url(), "fanfold-up"), provision.clone());
+        async move { Ok(Arc::new(server::connect(opts, &provision).await?) as Arc<dyn Ledger>) }
+    };
     // The servers are watched apart from the services: they must outlive them while they drain.
     let mut watched = Tasks::new(shutdown.clone());
     let told = out.clone();
     server::watch_all(nats, &mut watched, shutdown, move |line| told.note(line));
-    let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &server::provision_for(nats)).await?;
-    let hosted = Hosted::start(Arc::new(ledger), &Role::ALL, config, shutdown.clone()).await?;
-    let state = StateFile::write(&url, out)?;
-    if global.json {
-        let (urls, pids) = (nats.urls(), nats.pids());
-        out.json(&json!({
-            "url": url, "urls": urls, "pid": std::process::id(), "serverPid": pids.first(), "serverPids": pids,
-            "replicas": pids.len(), "serverVersion": version
-        }))?;
-    } else {
+    let mut state = None;
+    let started = || {
+        state = StateFile::write(&url, out)?;
+        if global.json {
+            let (urls, pids) = (nats.urls(), nats.pids());
+            return out.json(&json!({
+                "url": url, "urls": urls, "pid": std::process::id(), "serverPid": pids.first(), "serverPids": pids,
+                "replicas": pids.len(), "serverVersion": version
+            }));
+        }
         let servers = if nats.members().len() > 1 { format!("{} replicas, ", nats.members().len()) } else { String::new() };
         out.text(&format!(
             "fanfold is up on {url} ({servers}nats-server {version})\n\n  fanfold terminal run --id SH_0312 --root ./store     be a store\n  \
              fanfold plan submit plan.json --watch                hand out a task\n  fanfold doctor                                       see that all is well\n\nCtrl-C ends it; the log stays."
-        ))?;
-    }
-    let ended = hosted.join().await;
+        ))
+    };
+    let ended = host::keep(connect, &Role::ALL, config, shutdown, started).await;
     drop(state);
     ended?;
     watched
