@@ -20,6 +20,16 @@ struct Running {
     audit: Audit,
     /// Nothing looks wrong: it may take its time.
     slow: bool,
+    /// The bucket's last revision at its beginning, and this writer's own puts since: anything beyond was written by somebody else.
+    began_at: u64,
+    own: u64,
+}
+
+impl Running {
+    async fn begin(deps: &Deps, slow: bool) -> Result<Self, LedgerError> {
+        let began_at = deps.ledger.state_extent().await?.last_revision;
+        Ok(Self { audit: Audit::begin(deps.ledger.as_ref(), None).await?, slow, began_at, own: 0 })
+    }
 }
 
 pub(crate) struct Keep {
@@ -82,6 +92,9 @@ impl Keep {
 
     /// This writer has put records.
     pub(crate) async fn wrote(&mut self, deps: &Deps, puts: Puts) -> Result<(), LedgerError> {
+        if let Some(running) = &mut self.running {
+            running.own += puts.all;
+        }
         let Some(tally) = &mut self.tally else { return Ok(()) };
         tally.add(puts);
         if tally.trail(false).is_none() {
@@ -101,6 +114,9 @@ impl Keep {
 
     /// The checkpoint was written.
     pub(crate) fn wrote_checkpoint(&mut self, is_first: bool) {
+        if let Some(running) = &mut self.running {
+            running.own += 1;
+        }
         if let Some(tally) = &mut self.tally {
             tally.add(Puts { all: 1, new: u64::from(is_first) });
         }
@@ -125,7 +141,7 @@ impl Keep {
                 return Ok(());
             }
             tracing::info!(why, "the state bucket is compared with the log");
-            self.running = Some(Running { audit: Audit::begin(deps.ledger.as_ref(), None).await?, slow: false });
+            self.running = Some(Running::begin(deps, false).await?);
             return Ok(());
         }
         if now.duration_since(self.looked_at) >= deps.lease() / 3 {
@@ -138,7 +154,7 @@ impl Keep {
         }
         if self.rolling_at.is_some_and(|at| at <= now) {
             tracing::debug!("the state bucket is compared with the log, as it is from time to time");
-            self.running = Some(Running { audit: Audit::begin(deps.ledger.as_ref(), None).await?, slow: true });
+            self.running = Some(Running::begin(deps, true).await?);
         }
         Ok(())
     }
@@ -156,9 +172,11 @@ impl Keep {
             }
         }
         let report = running.audit.report().clone();
-        let slow = running.slow;
+        let (slow, expected) = (running.slow, running.began_at + running.own + report.rewritten + report.removed);
         self.running = None;
-        self.tally = Some(Tally::adopt(deps.ledger.state_extent().await?, true));
+        let extent = deps.ledger.state_extent().await?;
+        let disturbed = extent.last_revision != expected;
+        self.tally = (!disturbed).then(|| Tally::adopt(extent, true));
         self.healed.audits += 1;
         self.healed.rewritten += report.rewritten;
         self.healed.removed += report.removed;
@@ -167,14 +185,16 @@ impl Keep {
         }
         let now = Instant::now();
         self.rolling_at = (deps.config.audit_s > 0).then(|| now + Duration::from_secs(deps.config.audit_s));
+        self.again = if slow || !report.is_clean() { AGAIN } else { (self.again * 2).min(AGAIN_MAX) };
         self.not_before = now + self.again;
+        if disturbed {
+            self.due = Some(("somebody wrote into it while it was compared".to_owned(), self.not_before));
+        }
         self.wants_checkpoint = true;
         let (plans, right, rewritten, removed) = (report.plans, report.right, report.rewritten, report.removed);
         if report.is_clean() {
-            self.again = if slow { AGAIN } else { (self.again * 2).min(AGAIN_MAX) };
             tracing::info!(plans, right, "the state bucket is what the log says");
         } else {
-            self.again = AGAIN;
             let kept = report.kept;
             tracing::warn!(plans, right, rewritten, removed, kept, "the state bucket was not what the log says; it was put right");
         }

@@ -1,0 +1,289 @@
+//! Whatever happens to the state bucket is put right without being asked; whatever happens to the log is said.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::PathBuf;
+
+use async_nats::jetstream;
+use bytes::Bytes;
+use fanfold_domain::plan::SummaryKind;
+use fanfold_ledger::port::{Buckets, Log};
+use fanfold_tests::fleet::ids;
+use fanfold_tests::plans::{noop, with};
+use fanfold_tests::stack::Stack;
+use fanfold_tests::wait::{SOON, until};
+use fanfold_wire::record::Checkpoint;
+use serde_json::{Value, json};
+
+const BIN: &str = env!("CARGO_BIN_EXE_fanfold-under-test");
+
+async fn kv(stack: &Stack) -> jetstream::kv::Store {
+    let client = async_nats::connect(stack.nats.url()).await.unwrap();
+    jetstream::new(client).get_key_value("fanfold-state").await.unwrap()
+}
+
+async fn js_api(stack: &Stack, verb: &str, request: Value) -> Value {
+    let client = async_nats::connect(stack.nats.url()).await.unwrap();
+    let answer = client.request(format!("$JS.API.{verb}"), request.to_string().into()).await.unwrap();
+    serde_json::from_slice(&answer.payload).unwrap()
+}
+
+/// Waits until the projector has nothing to do: its bucket is as it left it.
+async fn settled(stack: &Stack) -> Checkpoint {
+    until("the bucket is compared with the log and as its checkpoint says", SOON * 2, async || {
+        let entry = stack.hq.ledger.get_checkpoint().await.ok()??;
+        let checkpoint = Checkpoint::parse(&entry.value)?;
+        let extent = stack.hq.ledger.state_extent().await.ok()?;
+        let trail = checkpoint.trail.clone()?;
+        (trail.revision == entry.revision && trail.revision == extent.last_revision && trail.records == extent.records)
+            .then_some(checkpoint)
+    })
+    .await
+}
+
+async fn run_plan(stack: &Stack, id: &str, targets: usize) {
+    stack.hq.submit(&noop(id, &ids(1, targets))).await;
+    stack.hq.summary(id, SummaryKind::Final, SOON * 2).await;
+    stack.hq.assert_true(id).await;
+}
+
+async fn value_of(stack: &Stack, key: &str) -> Option<Bytes> {
+    stack.hq.ledger.get_state(key).await.unwrap().map(|e| e.value)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_damage_to_a_record_is_put_right_while_everything_runs() {
+    let stack = Stack::apart(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 6)).start().await;
+    stack.hq.online(6).await;
+    run_plan(&stack, "closed", 6).await;
+    stack.hq.submit(&noop("open", &ids(1, 9))).await;
+    until("those online are in", SOON, async || (stack.hq.succeeded("open").await == 6).then_some(())).await;
+    let kv = kv(&stack).await;
+    let keys = ["task.closed.S_004.main", "plan.closed", "task.open.S_002.main", "plan.open"];
+    for key in keys {
+        let task = key.starts_with("task");
+        for damage in ["deleted", "purged", "lost", "garbage", "wrong"] {
+            settled(&stack).await;
+            let honest = value_of(&stack, key).await.unwrap();
+            match damage {
+                "deleted" => kv.delete(key).await.unwrap(),
+                "purged" => kv.purge(key).await.unwrap(),
+                "lost" => {
+                    let filter = format!("$KV.fanfold-state.{key}");
+                    let gone = js_api(&stack, "STREAM.PURGE.KV_fanfold-state", json!({ "filter": filter })).await;
+                    assert_eq!(gone["purged"], 1, "{gone}");
+                }
+                "garbage" => drop(kv.put(key, Bytes::from_static(b"\x00\xffgarbage")).await.unwrap()),
+                _ => {
+                    let field = if task { "status" } else { "total" };
+                    let mut record: Value = serde_json::from_slice(&honest).unwrap();
+                    record[field] = if task { json!("FAILED") } else { json!(5) };
+                    kv.put(key, record.to_string().into()).await.unwrap();
+                }
+            }
+            assert_ne!(value_of(&stack, key).await.as_ref(), Some(&honest), "{key} {damage}");
+            until(&format!("{key} {damage} is put right"), SOON, async || {
+                (value_of(&stack, key).await.as_ref() == Some(&honest)).then_some(())
+            })
+            .await;
+        }
+    }
+    let strangers = ["task.nobody.S_001.main", "task.closed.S_999.main", "plan.nobody", "what.is.this"];
+    for key in strangers {
+        kv.put(key, "{}".into()).await.unwrap();
+    }
+    until("strangers are removed", SOON, async || {
+        for key in strangers {
+            if value_of(&stack, key).await.is_some() {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+    let checkpoint = settled(&stack).await;
+    let healed = checkpoint.healed.unwrap();
+    assert!(healed.rewritten >= 20 && healed.removed >= 4, "{healed:?}");
+    stack.hq.assert_true("closed").await;
+    stack.hq.assert_true("open").await;
+    stack.cli().run(&["doctor"]).await.exits(0).shows(&["recorder", "put right", "holes          none"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_checkpoint_that_lies_is_not_believed() {
+    let mut stack = Stack::apart(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 4)).start().await;
+    stack.hq.online(4).await;
+    run_plan(&stack, "before", 4).await;
+    let kv = kv(&stack).await;
+    for (round, lie) in ["garbage", "deleted", "ahead", "above"].iter().enumerate() {
+        let honest = settled(&stack).await;
+        stack.kill("projector");
+        let plan = format!("during_{round}");
+        stack.hq.submit(&noop(&plan, &ids(1, 4))).await;
+        stack.hq.summary(&plan, SummaryKind::Final, SOON * 2).await;
+        let last = stack.hq.ledger.last_seq().await.unwrap();
+        match *lie {
+            "garbage" => drop(kv.put("checkpoint", "garbage".into()).await.unwrap()),
+            "deleted" => kv.delete("checkpoint").await.unwrap(),
+            // It says that everything is written, and nothing of this plan is.
+            "ahead" => {
+                let lie = Checkpoint::new(last, Default::default()).with(String::new(), honest.trail.clone(), Default::default());
+                kv.put("checkpoint", serde_json::to_vec(&lie).unwrap().into()).await.unwrap();
+            }
+            _ => {
+                let lie = Checkpoint::new(last + 1_000, Default::default());
+                kv.put("checkpoint", serde_json::to_vec(&lie).unwrap().into()).await.unwrap();
+            }
+        }
+        if *lie == "above" {
+            let said = stack.cli().run(&["doctor", "--wait", "1s"]).await.exits(1);
+            assert!(said.stdout.contains("LOG_WENT_BACK"), "{said:?}");
+        }
+        stack.serve("projector", &["projector"]).await;
+        let checkpoint = settled(&stack).await;
+        assert!(checkpoint.seq >= last && checkpoint.seq < last + 1_000, "{lie}: {checkpoint:?}");
+        stack.hq.assert_true("before").await;
+        stack.hq.assert_true(&plan).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rebuild_works_beside_a_projector_and_without_one() {
+    let mut stack = Stack::apart(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 5)).start().await;
+    stack.hq.online(5).await;
+    for n in 0..4 {
+        run_plan(&stack, &format!("p{n}"), 5).await;
+    }
+    stack.hq.submit(&noop("open", &ids(1, 7))).await;
+    until("those online are in", SOON, async || (stack.hq.succeeded("open").await == 5).then_some(())).await;
+    settled(&stack).await;
+    let clean = stack.cli().run(&["rebuild", "--json"]).await.exits(0).json();
+    assert_eq!((&clean["plans"], &clean["rewritten"], &clean["removed"]), (&json!(5), &json!(0), &json!(0)), "{clean:#}");
+    assert_eq!(clean["right"], json!(4 * 6 + 1 + 7), "{clean:#}");
+
+    stack.kill("projector");
+    let kv = kv(&stack).await;
+    kv.delete("task.p1.S_002.main").await.unwrap();
+    kv.put("plan.p2", "x".into()).await.unwrap();
+    kv.put("task.open.S_001.main", "{}".into()).await.unwrap();
+    kv.put("task.p3.S_777.main", "{}".into()).await.unwrap();
+    let one = stack.cli().run(&["rebuild", "--plan", "p2", "--json"]).await.exits(0).json();
+    assert_eq!((&one["plans"], &one["rewritten"], &one["right"]), (&json!(1), &json!(1), &json!(5)), "{one:#}");
+    assert_eq!(one["differences"][0]["key"], "plan.p2", "{one:#}");
+    let rest = stack.cli().run(&["rebuild"]).await.exits(0);
+    assert!(rest.stdout.contains("30 records of 5 plans were right, 2 rewritten, 1 removed"), "{rest:?}");
+    assert!(rest.stdout.contains("task.p1.S_002.main") && rest.stderr.contains("plans compared"), "{rest:?}");
+    for plan in ["p1", "p2", "p3", "open"] {
+        stack.hq.assert_true(plan).await;
+    }
+    let unknown = stack.cli().run(&["rebuild", "--plan", "nobody", "--json"]).await.exits(5);
+    assert_eq!(unknown.error_code(), "UNKNOWN_PLAN");
+
+    // Without a single record and without a projector.
+    js_api(&stack, "STREAM.PURGE.KV_fanfold-state", json!({})).await;
+    let all = stack.cli().run(&["rebuild", "--json"]).await.exits(0).json();
+    assert_eq!((&all["rewritten"], &all["right"]), (&json!(32), &json!(0)), "{all:#}");
+    stack.serve("projector", &["projector"]).await;
+    settled(&stack).await;
+    stack.hq.assert_true("p0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_that_is_deleted_is_made_anew() {
+    let stack = Stack::together(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 4)).start().await;
+    stack.hq.online(4).await;
+    run_plan(&stack, "before", 4).await;
+    let gone = js_api(&stack, "STREAM.DELETE.KV_fanfold-state", json!({})).await;
+    assert_eq!(gone["success"], true, "{gone}");
+    settled(&stack).await;
+    stack.hq.assert_true("before").await;
+    run_plan(&stack, "after", 4).await;
+    assert!(stack.service("all").stderr().contains("ASSET_MISSING"), "it is said");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_state_writes_that_a_killed_server_forgot_are_made_again() {
+    let stack = Stack::apart(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 60)).start().await;
+    stack.hq.online(60).await;
+    for round in 0..5 {
+        let plan = format!("killed_{round}");
+        stack.hq.submit(&noop(&plan, &ids(1, 60))).await;
+        stack.hq.nth_event(&plan, "some are in", 20 + round * 10, |e| e.name == "attempt.succeeded").await;
+        stack.nats.kill().await;
+        stack.nats.restart().await.unwrap();
+        stack.hq.summary(&plan, SummaryKind::Final, SOON * 3).await;
+    }
+    settled(&stack).await;
+    for round in 0..5 {
+        stack.hq.assert_true(&format!("killed_{round}")).await;
+    }
+}
+
+/// Folder of the log's blocks.
+fn blocks(stack: &Stack) -> Vec<PathBuf> {
+    fn find(folder: &std::path::Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                find(&path, found);
+            } else if path.extension().is_some_and(|e| e == "blk") && path.to_string_lossy().contains("/FANFOLD/") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    find(stack.nats.data_dir(), &mut found);
+    found.sort_by_key(|p| p.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok()));
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explore_blocks() {
+    let stack = Stack::together(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 40)).start().await;
+    stack.hq.online(40).await;
+    for n in 0..8 {
+        let plan = with(noop(&format!("large_{n}"), &ids(1, 40)), json!({ "input": { "pad": "x".repeat(60_000) } }));
+        stack.hq.submit(&plan).await;
+        stack.hq.summary(&format!("large_{n}"), SummaryKind::Final, SOON * 3).await;
+    }
+    let all = blocks(&stack);
+    eprintln!("{:?}", all.iter().map(|p| (p.clone(), std::fs::metadata(p).unwrap().len())).collect::<Vec<_>>());
+    let how = std::env::var("HOW").unwrap_or_default();
+    stack.nats.kill().await;
+    let dir = all[0].parent().unwrap();
+    eprintln!("{:?}", std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>());
+    match how.as_str() {
+        "flip" => {
+            let path = &all[all.len() / 2];
+            let mut bytes = std::fs::read(path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0xff;
+            std::fs::write(path, bytes).unwrap();
+        }
+        "remove" => std::fs::remove_file(&all[all.len() / 2]).unwrap(),
+        "truncate" => {
+            let path = all.last().unwrap();
+            let bytes = std::fs::read(path).unwrap();
+            std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+        }
+        _ => {}
+    }
+    if std::env::var("INDEX").is_ok() {
+        std::fs::remove_file(dir.join("index.db")).unwrap();
+    }
+    stack.nats.restart().await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
+    eprintln!("{:#}", js_api(&stack, "STREAM.INFO.FANFOLD", json!({"deleted_details": true})).await["state"]);
+    for args in [vec!["doctor"], vec!["replay", "--plan", "large_4", "--verify"], vec!["replay", "--plan", "large_7", "--verify"]] {
+        let said = stack.cli().run(&args).await;
+        eprintln!("{:?} -> {:?}\n{}{}", args, said.code, said.stdout, said.stderr);
+    }
+    eprintln!("{}", stack.service("all").stderr());
+    eprintln!("{}", std::fs::read_to_string(stack.nats.log_file()).unwrap().lines().rev().take(40).collect::<Vec<_>>().join("\n"));
+}
