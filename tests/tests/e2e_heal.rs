@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use async_nats::jetstream;
 use bytes::Bytes;
 use fanfold_domain::plan::SummaryKind;
+use fanfold_domain::summary::PlanVerdict;
 use fanfold_ledger::port::{Buckets, Log};
 use fanfold_tests::fleet::ids;
 use fanfold_tests::plans::{noop, with};
@@ -242,48 +243,109 @@ fn blocks(stack: &Stack) -> Vec<PathBuf> {
     found
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explore_blocks() {
-    let stack = Stack::together(BIN).await;
-    let _east = stack.fleet("east", &ids(1, 40)).start().await;
-    stack.hq.online(40).await;
+/// Plans with large inputs, so that the log has several blocks, around one plan that waits for a store all the time.
+async fn some_blocks(stack: &Stack) -> Vec<PathBuf> {
+    stack.hq.submit(&noop("waiting", &ids(1, 41))).await;
+    until("all but one are in", SOON, async || (stack.hq.succeeded("waiting").await == 40).then_some(())).await;
     for n in 0..8 {
         let plan = with(noop(&format!("large_{n}"), &ids(1, 40)), json!({ "input": { "pad": "x".repeat(60_000) } }));
         stack.hq.submit(&plan).await;
         stack.hq.summary(&format!("large_{n}"), SummaryKind::Final, SOON * 3).await;
     }
-    let all = blocks(&stack);
-    eprintln!("{:?}", all.iter().map(|p| (p.clone(), std::fs::metadata(p).unwrap().len())).collect::<Vec<_>>());
-    let how = std::env::var("HOW").unwrap_or_default();
+    settled(stack).await;
+    let blocks = blocks(stack);
+    assert!(blocks.len() >= 3, "{blocks:?}");
+    blocks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_lost_its_tail_is_said_and_everything_is_folded_anew() {
+    let stack = Stack::together(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 40)).start().await;
+    stack.hq.online(40).await;
+    let blocks = some_blocks(&stack).await;
+    let before = stack.hq.ledger.last_seq().await.unwrap();
     stack.nats.kill().await;
-    let dir = all[0].parent().unwrap();
-    eprintln!("{:?}", std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>());
-    match how.as_str() {
-        "flip" => {
-            let path = &all[all.len() / 2];
-            let mut bytes = std::fs::read(path).unwrap();
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 0xff;
-            std::fs::write(path, bytes).unwrap();
-        }
-        "remove" => std::fs::remove_file(&all[all.len() / 2]).unwrap(),
-        "truncate" => {
-            let path = all.last().unwrap();
-            let bytes = std::fs::read(path).unwrap();
-            std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
-        }
-        _ => {}
-    }
-    if std::env::var("INDEX").is_ok() {
-        std::fs::remove_file(dir.join("index.db")).unwrap();
-    }
+    let path = blocks.last().unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
     stack.nats.restart().await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(8)).await;
-    eprintln!("{:#}", js_api(&stack, "STREAM.INFO.FANFOLD", json!({"deleted_details": true})).await["state"]);
-    for args in [vec!["doctor"], vec!["replay", "--plan", "large_4", "--verify"], vec!["replay", "--plan", "large_7", "--verify"]] {
-        let said = stack.cli().run(&args).await;
-        eprintln!("{:?} -> {:?}\n{}{}", args, said.code, said.stdout, said.stderr);
+    until("it is said", SOON, async || stack.service("all").stderr().contains("LOG_WENT_BACK").then_some(())).await;
+    until("the api answers", SOON, async || stack.hq.try_submit(&noop("after", &ids(1, 30))).await.ok()).await;
+    let here = stack.hq.event("after", "it is submitted", |e| e.name == "plan.submitted").await.seq;
+    assert!(here < before, "#{here} is used again after #{before}");
+    stack.hq.summary("after", SummaryKind::Final, SOON * 3).await;
+    settled(&stack).await;
+    for plan in ["after", "waiting", "large_0"] {
+        stack.hq.assert_true(plan).await;
     }
-    eprintln!("{}", stack.service("all").stderr());
-    eprintln!("{}", std::fs::read_to_string(stack.nats.log_file()).unwrap().lines().rev().take(40).collect::<Vec<_>>().join("\n"));
+    stack.cli().run(&["doctor"]).await.exits(0).shows(&["it has gone back 1 times"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_block_is_a_hole_that_every_account_over_it_tells_of() {
+    let stack = Stack::together(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 40)).start().await;
+    stack.hq.online(40).await;
+    let blocks = some_blocks(&stack).await;
+    stack.nats.kill().await;
+    std::fs::remove_file(&blocks[blocks.len() / 2]).unwrap();
+    stack.nats.restart().await.unwrap();
+    until("it is said", SOON, async || stack.service("all").stderr().contains("LOG_DAMAGED").then_some(())).await;
+    let gaps = stack.hq.ledger.gaps().await.unwrap();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    let gap = format!("#{} to #{}", gaps[0].0, gaps[0].1);
+    stack.cli().run(&["doctor"]).await.exits(1).shows(&[&gap]);
+
+    // The plan goes on over the hole, and what it comes to is never called whole.
+    let _late = stack.fleet("late", &ids(41, 41)).start().await;
+    let last = stack.hq.summary("waiting", SummaryKind::Final, SOON * 3).await;
+    assert_eq!((last.counts.succeeded, last.verdict), (41, PlanVerdict::Reserved), "{last:?}");
+    let record = stack.hq.plan("waiting").await;
+    let holes = record.holes.expect("the record tells of it");
+    assert_eq!((holes.count, holes.from_seq, holes.to_seq), (1, gaps[0].0, gaps[0].1));
+    settled(&stack).await;
+    let report = stack.hq.verify("waiting").await;
+    assert!(!report.is_true() && report.state_matches_replay && report.summaries_reproduced, "{report:#?}");
+    assert_eq!(report.api_matches, Some(true), "{report:#?}");
+    let said = stack.cli().run(&["replay", "--plan", "waiting", "--verify"]).await.exits(1);
+    assert!(said.stderr.contains("VERIFY_FAILED") && said.stderr.contains(&gap), "{said:?}");
+    // One whose beginning is lost is no longer in the log; its records are the only trace, and stay.
+    let mut lost = None;
+    for n in 0..8 {
+        let subject = format!("ff.plan.large_{n}.submitted");
+        if stack.hq.ledger.last_under(&subject).await.unwrap().is_none() {
+            lost = Some(format!("large_{n}"));
+        }
+    }
+    let lost = lost.expect("some are lost");
+    let said = stack.cli().run(&["replay", "--plan", &lost, "--verify"]).await.exits(1);
+    assert!(said.stderr.contains(&gap), "{said:?}");
+    assert!(value_of(&stack, &format!("task.{lost}.S_001.main")).await.is_some(), "{lost}");
+    let rebuilt = stack.cli().run(&["rebuild", "--json"]).await.exits(0).json();
+    assert_eq!((&rebuilt["removed"], &rebuilt["rewritten"]), (&json!(0), &json!(0)), "{rebuilt:#}");
+    assert!(rebuilt["kept"].as_u64() > Some(40), "{rebuilt:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_the_server_can_not_read_is_never_replaced_by_an_empty_one() {
+    let mut stack = Stack::together(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 40)).start().await;
+    stack.hq.online(40).await;
+    let blocks = some_blocks(&stack).await;
+    stack.nats.kill().await;
+    let path = &blocks[blocks.len() / 2];
+    let mut bytes = std::fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(path, &bytes).unwrap();
+    stack.nats.restart().await.unwrap();
+    let said = stack.cli().run(&["doctor"]).await.exits(1);
+    assert!(said.stdout.contains("FANFOLD is not there"), "{said:?}");
+    stack.kill("all");
+    let said = stack.cli().run(&["serve"]).await.exits(4);
+    assert!(said.stderr.contains("LOG_MISSING") && said.stderr.contains("KV_fanfold-state"), "{said:?}");
+    let info = js_api(&stack, "STREAM.INFO.FANFOLD", json!({})).await;
+    assert_eq!(info["error"]["err_code"], 10059, "{info}");
+    assert!(path.exists(), "what is left of it is left alone");
 }

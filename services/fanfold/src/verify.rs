@@ -15,7 +15,7 @@ use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{PlanEvent, Summarised};
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
-use fanfold_ledger::open::{fold_plan_event, fold_task_event};
+use fanfold_ledger::open::{fold_plan_event, fold_task_event, note_gaps};
 use fanfold_ledger::port::{Ledger, LedgerError, Stored};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode, decode_linked};
@@ -111,6 +111,16 @@ pub enum VerifyError {
     /// The log has no submission of it.
     #[error("the log has no plan `{0}` (up to the sequence asked for)")]
     UnknownPlan(PlanId),
+    /// The log has no submission of it, and has lost events.
+    #[error("the log has no plan `{plan}`, and it has lost #{from} to #{to} and maybe more (`fanfold doctor`)")]
+    Lost {
+        /// The plan.
+        plan: PlanId,
+        /// First sequence missing.
+        from: u64,
+        /// Last sequence missing of the first gap.
+        to: u64,
+    },
     /// The log or a bucket did not answer.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -126,6 +136,7 @@ impl From<VerifyError> for CliError {
     fn from(error: VerifyError) -> Self {
         match error {
             VerifyError::UnknownPlan(_) => CliError::NotFound { code: "UNKNOWN_PLAN", message: error.to_string() },
+            VerifyError::Lost { .. } => CliError::No { code: "VERIFY_FAILED", message: error.to_string() },
             VerifyError::Ledger(error) => CliError::Ledger(error),
             VerifyError::Api(_) => CliError::Server { code: "UNAVAILABLE", message: error.to_string() },
             VerifyError::Unwritable(_) => CliError::Internal(error.to_string()),
@@ -160,11 +171,11 @@ impl Folder {
         }
     }
 
-    /// What of the plan the log has lost: what the fold noted, and what is missing behind its last event while it is open.
-    fn holes(&self, last: u64) -> Option<Holes> {
-        let view = self.view.as_ref()?;
-        let behind = || self.gaps.iter().find(|(from, _)| *from > view.last_seq && *from <= last && view.plan.closed_seq.is_none());
-        view.plan.holes.or_else(|| behind().map(|(from, to)| Holes { count: 1, from_seq: *from, to_seq: *to }))
+    /// Notes what is missing up to a sequence: a summary there was made knowing it.
+    fn look_to(&mut self, seq: u64) {
+        if let Some(view) = &mut self.view {
+            note_gaps(view, &self.gaps, seq);
+        }
     }
 }
 
@@ -182,6 +193,7 @@ pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Pl
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
     }
+    folder.look_to(to);
     folder.view.ok_or_else(|| VerifyError::UnknownPlan(plan.clone()))
 }
 
@@ -227,17 +239,21 @@ pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Du
         let stored = stored?;
         patience::alive();
         while let Some((seq, summarised)) = due.next_if(|(_, s)| s.this.as_of_seq < stored.seq) {
+            folder.look_to(seq);
             check_summary(ledger, folder.view.as_ref(), seq, &summarised, &mut report).await?;
         }
         folder.apply(&stored);
     }
     for (seq, summarised) in due {
+        folder.look_to(seq);
         check_summary(ledger, folder.view.as_ref(), seq, &summarised, &mut report).await?;
     }
-    if folder.view.is_none() {
-        return Err(VerifyError::UnknownPlan(plan.clone()));
+    folder.look_to(last);
+    match (&folder.view, folder.gaps.first()) {
+        (Some(view), _) => report.holes = view.plan.holes,
+        (None, None) => return Err(VerifyError::UnknownPlan(plan.clone())),
+        (None, Some((from, to))) => return Err(VerifyError::Lost { plan: plan.clone(), from: *from, to: *to }),
     }
-    report.holes = folder.holes(last);
     if let Some(Holes { count, from_seq, to_seq }) = report.holes {
         // In front of everything else: whatever differs, this is why.
         report.differences.insert(0, format!("the log has lost events of this plan: {count} holes, the first #{from_seq} to #{to_seq}"));

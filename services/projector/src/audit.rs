@@ -74,11 +74,11 @@ impl AuditReport {
     }
 
     fn tell(&mut self, difference: Difference) {
-        tracing::warn!(
-            key = %difference.key, field = %difference.field, found = %difference.found, expected = %difference.expected,
-            "a state record was not what the log says"
-        );
         if self.differences.len() < DIFFERENCES_MAX {
+            tracing::warn!(
+                key = %difference.key, field = %difference.field, found = %difference.found, expected = %difference.expected,
+                "a state record was not what the log says"
+            );
             self.differences.push(difference);
         }
     }

@@ -1,6 +1,6 @@
 //! One flush: from what changed to records.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 use fanfold_domain::bits::Bits;
@@ -34,6 +34,8 @@ pub(crate) fn open_plans(deps: &Deps) -> BTreeMap<PlanId, u64> {
     deps.open.read().open().map(|v| (v.plan.id().clone(), v.plan.submitted_seq)).collect()
 }
 
+/// Ended plans remembered; forgetting them costs a needless comparison at most.
+const ENDED_REMEMBERED: usize = 4_096;
 /// Plans that ended and are folded from the log at a time.
 const ENDED_PER_READ: usize = 16;
 
@@ -43,6 +45,8 @@ pub(crate) struct Flush {
     facts: HashMap<PlanId, Facts>,
     /// Tasks of each open plan that have a record.
     written: HashMap<PlanId, Bits>,
+    /// Plans whose every record was written when they were over: nothing of them is new.
+    ended: HashSet<PlanId>,
     /// Records put since the last look, and those of them whose key was new.
     pub(crate) puts: Puts,
 }
@@ -74,21 +78,33 @@ impl Flush {
             }
             let record = deps.open.read().plan(plan).and_then(|v| plan_record(v).map(|record| (record, v.is_over())));
             if let Some((record, over)) = record {
-                self.puts.new += u64::from(!self.written.contains_key(plan));
+                self.puts.new += u64::from(!self.written.contains_key(plan) && !self.ended.contains(plan));
                 self.puts.all += 1;
                 self.written.entry(plan.clone()).or_default();
                 deps.ledger.put_state(vec![record]).await?;
                 if over {
-                    self.written.remove(plan);
+                    self.forget(plan);
                 }
             }
         }
         Ok(())
     }
 
+    fn forget(&mut self, plan: &PlanId) {
+        self.written.remove(plan);
+        if self.ended.len() >= ENDED_REMEMBERED {
+            self.ended.clear();
+        }
+        self.ended.insert(plan.clone());
+    }
+
     async fn put_tasks(&mut self, deps: &Deps, plan: &PlanId, records: Records) -> Result<(), LedgerError> {
         if records.is_empty() {
             return Ok(());
+        }
+        self.puts.all += records.len() as u64;
+        if self.ended.contains(plan) {
+            return deps.ledger.put_state(records.into_iter().map(|(_, record)| record).collect()).await;
         }
         if !self.written.contains_key(plan) {
             self.written.insert(plan.clone(), Bits::default());
@@ -96,7 +112,6 @@ impl Flush {
             self.puts.new += 1;
         }
         let written = self.written.entry(plan.clone()).or_default();
-        self.puts.all += records.len() as u64;
         self.puts.new += records.iter().filter(|(index, _)| written.set(*index as usize, true)).count() as u64;
         deps.ledger.put_state(records.into_iter().map(|(_, record)| record).collect()).await
     }
@@ -111,7 +126,9 @@ impl Flush {
                     self.put_tasks(deps, view.plan.id(), records_of(&view, &tasks)).await?;
                 }
                 self.puts.all += 1;
-                self.puts.new += u64::from(self.written.remove(view.plan.id()).is_none());
+                let known = self.written.contains_key(view.plan.id()) || self.ended.contains(view.plan.id());
+                self.puts.new += u64::from(!known);
+                self.forget(view.plan.id());
                 deps.ledger.put_state(plan_record(&view).into_iter().collect()).await?;
             }
         }

@@ -212,6 +212,8 @@ pub struct Plan {
     pub ignored: u32,
     /// Events that must have been there and are not; `None`: none is known to be missing.
     pub holes: Option<Holes>,
+    /// Start of the last gap of the log that was noted: each is noted once.
+    pub gap_seq: u64,
 }
 
 impl Plan {
@@ -237,6 +239,7 @@ impl Plan {
             plan_seq: seq,
             ignored: 0,
             holes: None,
+            gap_seq: 0,
         }
     }
 

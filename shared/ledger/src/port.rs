@@ -139,6 +139,14 @@ pub enum LedgerError {
         /// Last sequence missing.
         to: u64,
     },
+    /// The log is not there, and the state bucket says that there was one.
+    #[error(
+        "the log FANFOLD is not there, but its events up to #{seq} had been folded: the server lost it or can't read its store (see the server's own log). Restore a backup or a replica; nothing is made in its place. To begin with an empty log, delete the stream KV_fanfold-state first"
+    )]
+    LogMissing {
+        /// Last sequence known to have been in it.
+        seq: u64,
+    },
     /// A stream or bucket is not there.
     #[error("{asset} is not there (`fanfold up` and `fanfold serve` make what is absent when they start)")]
     AssetMissing {
@@ -164,6 +172,7 @@ impl LedgerError {
             LedgerError::Unauthorized(_) => "UNAUTHORIZED",
             LedgerError::WentBack { .. } => "LOG_WENT_BACK",
             LedgerError::Damaged { .. } => "LOG_DAMAGED",
+            LedgerError::LogMissing { .. } => "LOG_MISSING",
             LedgerError::AssetMissing { .. } => "ASSET_MISSING",
             LedgerError::Corrupt(_) => "CORRUPT",
             LedgerError::Other(_) => "LEDGER_ERROR",

@@ -41,13 +41,15 @@ pub fn fold_task_event(
     view.apply_task_after(target, logged, before_seq).map(|(index, _)| index)
 }
 
-/// What the log lost between the plan's last event and this one may have been about the plan.
-fn note_gaps(view: &mut PlanView, gaps: &Gaps, seq: u64) {
+/// What the log lost between the plan's last event and `seq` may have been about the plan.
+pub fn note_gaps(view: &mut PlanView, gaps: &Gaps, seq: u64) {
     if gaps.is_empty() || view.is_over() {
         return;
     }
-    let begin = gaps.partition_point(|(from, _)| *from <= view.last_seq);
+    let seen = view.last_seq.max(view.plan.gap_seq);
+    let begin = gaps.partition_point(|(from, _)| *from <= seen);
     for (from, to) in gaps.iter().skip(begin).take_while(|(from, _)| *from < seq) {
+        view.plan.gap_seq = *from;
         view.plan.note_hole(*from, *to);
     }
 }

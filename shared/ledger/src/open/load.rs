@@ -34,6 +34,7 @@ pub(super) async fn load(ledger: &dyn Ledger) -> Result<(Model, u64), LedgerErro
     for group in plans.chunks(PLANS_PER_READ) {
         fold_into(ledger, &mut model, group, last_seq).await?;
     }
+    model.note_gaps_to(last_seq);
     Ok((model, last_seq))
 }
 
@@ -84,6 +85,7 @@ pub async fn fold_plans(ledger: &dyn Ledger, plans: &[PlanId], to: u64) -> Resul
     for group in plans.chunks(PLANS_PER_READ) {
         fold_into(ledger, &mut model, group, to).await?;
     }
+    model.note_gaps_to(to);
     Ok(model.into_views())
 }
 

@@ -8,7 +8,7 @@ use fanfold_domain::view::PlanView;
 use fanfold_wire::event::{EventError, LogEvent, decode_linked};
 use lru::LruCache;
 
-use super::holes::{fold_plan_event, fold_task_event, mark_of};
+use super::holes::{fold_plan_event, fold_task_event, mark_of, note_gaps};
 use crate::port::{GAPS_MAX, Stored};
 
 /// Plans that are over are remembered by name up to this number; older ones are looked up in the log.
@@ -151,6 +151,14 @@ impl Model {
         }
         if self.gaps.len() < GAPS_MAX && self.gaps.last().is_none_or(|(_, last)| *last < from) {
             self.gaps.push((from, to.saturating_sub(1)));
+        }
+        self.note_gaps_to(to);
+    }
+
+    /// Whatever is missing below `seq` is noted with every plan that is open there.
+    pub(super) fn note_gaps_to(&mut self, seq: u64) {
+        for view in self.plans.values_mut() {
+            note_gaps(view, &self.gaps, seq);
         }
     }
 
