@@ -130,7 +130,7 @@ async fn a_checkpoint_that_lies_is_not_believed() {
             "deleted" => kv.delete("checkpoint").await.unwrap(),
             // It says that everything is written, and nothing of this plan is.
             "ahead" => {
-                let lie = Checkpoint::new(last, Default::default()).with(String::new(), honest.trail.clone(), Default::default());
+                let lie = Checkpoint::new(last, Default::default()).with(String::new(), 0, honest.trail.clone(), Default::default());
                 kv.put("checkpoint", serde_json::to_vec(&lie).unwrap().into()).await.unwrap();
             }
             _ => {
@@ -323,7 +323,7 @@ async fn a_removed_block_is_a_hole_that_every_account_over_it_tells_of() {
     assert!(said.stderr.contains(&gap), "{said:?}");
     assert!(value_of(&stack, &format!("task.{lost}.S_001.main")).await.is_some(), "{lost}");
     let rebuilt = stack.cli().run(&["rebuild", "--json"]).await.exits(0).json();
-    assert_eq!((&rebuilt["removed"], &rebuilt["rewritten"]), (&json!(0), &json!(0)), "{rebuilt:#}");
+    assert_eq!(rebuilt["removed"], json!(0), "{rebuilt:#}");
     assert!(rebuilt["kept"].as_u64() > Some(40), "{rebuilt:#}");
 }
 
@@ -347,5 +347,21 @@ async fn a_log_the_server_can_not_read_is_never_replaced_by_an_empty_one() {
     assert!(said.stderr.contains("LOG_MISSING") && said.stderr.contains("KV_fanfold-state"), "{said:?}");
     let info = js_api(&stack, "STREAM.INFO.FANFOLD", json!({})).await;
     assert_eq!(info["error"]["err_code"], 10059, "{info}");
-    assert!(path.exists(), "what is left of it is left alone");
+    assert!(path.exists(), "what is left of it is left alone: {:?}", fanfold_left(&stack));
+}
+
+fn fanfold_left(stack: &Stack) -> Vec<PathBuf> {
+    let mut left = Vec::new();
+    let mut folders = vec![stack.nats.data_dir().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            }
+            if entry.path().to_string_lossy().contains("/FANFOLD/") {
+                left.push(entry.path());
+            }
+        }
+    }
+    left
 }

@@ -48,16 +48,20 @@ pub(crate) struct Keep {
 
 impl Keep {
     /// Begins with the bucket as it is found.
-    pub(crate) async fn begin(deps: &Deps, checkpoint: Option<&Checkpoint>, revision: u64) -> Result<Self, LedgerError> {
+    pub(crate) async fn begin(
+        deps: &Deps,
+        checkpoint: Option<&Checkpoint>,
+        revision: u64,
+        mut healed: Healed,
+    ) -> Result<Self, LedgerError> {
         let extent = deps.ledger.state_extent().await?;
-        let mut healed = checkpoint.and_then(|c| c.healed.clone()).unwrap_or_default();
         let went_back = deps.open.read().went_back();
         if went_back.is_some_and(|(folded, _)| checkpoint.is_some_and(|c| c.seq == folded)) {
             healed.log_went_back += 1;
         }
         let as_left = went_back.is_none() && is_as_left(checkpoint.and_then(|c| c.trail.as_ref()), revision, &extent);
         let why = match checkpoint {
-            None => "it has no checkpoint that can be read",
+            None => "it has no checkpoint that can be read, or the log has lost events since",
             Some(c) if c.trail.is_none() => "it has not been compared with the log to the end",
             Some(_) => "it is not as its checkpoint left it",
         };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanfold_ledger::open::{Changes, OpenPlans, plans_since};
+use fanfold_ledger::open::{Changes, OpenPlans, missing_to, plans_since};
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::record::Checkpoint;
@@ -102,14 +102,17 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
     let changes = deps.open.subscribe(true);
     let position = deps.open.position();
     let reconnects = position.borrow().reconnects;
-    let checkpoint = found.as_ref().and_then(|e| Checkpoint::parse(&e.value));
+    let lost_since = |c: &Checkpoint| missing_to(deps.open.read().gaps(), c.seq) != c.missing;
+    let parsed = found.as_ref().and_then(|e| Checkpoint::parse(&e.value));
+    let healed = parsed.as_ref().and_then(|c| c.healed.clone()).unwrap_or_default();
+    let checkpoint = parsed.filter(|c| !lost_since(c));
     let mut writer = Writer {
         deps,
         revision: found.as_ref().map_or(0, |e| e.revision),
         written_seq: 0,
         flush: flush::Flush::default(),
         at: Instant::now(),
-        keep: keep::Keep::begin(deps, checkpoint.as_ref(), found.as_ref().map_or(0, |e| e.revision)).await?,
+        keep: keep::Keep::begin(deps, checkpoint.as_ref(), found.as_ref().map_or(0, |e| e.revision), healed).await?,
     };
     if !writer.heal(checkpoint, shutdown).await? {
         return Ok(Ended::Shutdown);
@@ -134,13 +137,13 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
             return Ok(Ended::Reconnected);
         }
         // The sequence first: whatever is at or below it is among the changes taken after.
-        let (seq, mark) = {
+        let (seq, mark, missing) = {
             let model = deps.open.read();
-            (model.seq(), model.mark())
+            (model.seq(), model.mark(), missing_to(model.gaps(), model.seq()))
         };
         let taken = changes.take();
         if !taken.is_empty() || seq > writer.written_seq || writer.keep.wants_checkpoint() {
-            if !writer.write(&taken, seq, mark).await? {
+            if !writer.write(&taken, seq, (mark, missing)).await? {
                 return Ok(Ended::Refused);
             }
             changes.release(seq);
@@ -184,7 +187,7 @@ impl Writer<'_> {
     }
 
     /// One flush and its checkpoint; `false`: somebody else wrote the checkpoint.
-    async fn write(&mut self, taken: &Changes, seq: u64, mark: String) -> Result<bool, LedgerError> {
+    async fn write(&mut self, taken: &Changes, seq: u64, (mark, missing): (String, u64)) -> Result<bool, LedgerError> {
         // After a long pause (a frozen process) somebody else may have taken over: nothing old may go over what they wrote.
         if self.at.elapsed() > self.deps.lease() / 2 && !self.still_mine().await? {
             return Ok(false);
@@ -192,7 +195,7 @@ impl Writer<'_> {
         self.flush.write(self.deps, taken).await?;
         self.keep.wrote(self.deps, std::mem::take(&mut self.flush.puts)).await?;
         let (trail, healed) = self.keep.told(self.revision == 0);
-        let checkpoint = Checkpoint::new(seq, flush::open_plans(self.deps)).with(mark, trail, healed);
+        let checkpoint = Checkpoint::new(seq, flush::open_plans(self.deps)).with(mark, missing, trail, healed);
         let text = serde_json::to_vec(&checkpoint).map_err(|e| LedgerError::Other(e.to_string()))?;
         match self.deps.ledger.put_checkpoint(Bytes::from(text), self.revision).await? {
             Some(new) => {

@@ -112,9 +112,13 @@ impl MemoryLedger {
         self.reconnect();
     }
 
-    /// A fault: a record of `fanfold-state` is gone as if it had never been written; no revision tells of it.
-    pub fn lose_state(&self, key: &str) {
-        self.lock().records.records.remove(key);
+    /// A fault: a record of `fanfold-state` is another one, or gone, and no revision tells of it.
+    pub fn damage_state(&self, key: &str, value: Option<Bytes>) {
+        let records = &mut self.lock().records.records;
+        match value {
+            Some(value) => drop(records.get_mut(key).map(|(_, old)| *old = value)),
+            None => drop(records.remove(key)),
+        }
     }
 
     /// A fault: the log ends at `last_seq` again, as after the loss of its tail.

@@ -54,6 +54,11 @@ pub fn note_gaps(view: &mut PlanView, gaps: &Gaps, seq: u64) {
     }
 }
 
+/// How many sequences up to `seq` are missing.
+pub fn missing_to(gaps: &Gaps, seq: u64) -> u64 {
+    gaps.iter().filter(|(from, _)| *from <= seq).map(|(from, to)| to.min(&seq) - from + 1).sum()
+}
+
 /// What an event of the log is recognised by: the same sequence with another mark is another log.
 pub fn mark_of(stored: &Stored) -> String {
     let text = format!("{} {} {} {}", stored.subject, stored.id, stored.time_ms, sha256_hex(&stored.payload));

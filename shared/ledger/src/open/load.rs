@@ -8,7 +8,7 @@ use fanfold_wire::record::Checkpoint;
 use fanfold_wire::subjects::{self, LogSubject};
 use futures::StreamExt;
 
-use super::holes::mark_at;
+use super::holes::{mark_at, missing_to};
 use super::model::{Model, decode_all};
 use crate::port::{Ledger, LedgerError};
 
@@ -22,13 +22,15 @@ const CHUNK: usize = 1_024;
 /// The model as of the log's end, and that sequence.
 pub(super) async fn load(ledger: &dyn Ledger) -> Result<(Model, u64), LedgerError> {
     let last_seq = ledger.last_seq().await?;
-    let (checkpoint, went_back) = usable_checkpoint(ledger, last_seq).await?;
+    let (mut checkpoint, went_back) = usable_checkpoint(ledger, last_seq).await?;
     let mut model = Model::new(last_seq);
     let gaps: Vec<_> = ledger.gaps().await?.into_iter().filter(|(from, _)| *from <= last_seq).collect();
     if let Some((from, to)) = gaps.first() {
         let error = LedgerError::Damaged { from: *from, to: *to };
         tracing::error!(code = error.code(), from, to, gaps = gaps.len(), "{error}");
     }
+    // What was lost since the checkpoint may be the end of a plan, which is open again then.
+    checkpoint = checkpoint.filter(|c| missing_to(&gaps, c.seq) == c.missing);
     model.begin(gaps, mark_at(ledger, last_seq).await?, went_back);
     let plans: Vec<PlanId> = plans_in(ledger, checkpoint, last_seq, true).await?.into_keys().collect();
     for group in plans.chunks(PLANS_PER_READ) {

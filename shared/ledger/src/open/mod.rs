@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::port::{Ledger, LedgerError, Stored, TailItem};
 
-pub use holes::{Gaps, fold_plan_event, fold_task_event, mark_at, mark_of, note_gaps};
+pub use holes::{Gaps, fold_plan_event, fold_task_event, mark_at, mark_of, missing_to, note_gaps};
 pub use load::{fold_plan, fold_plans, plan_sizes, plans_since};
 pub use model::{Known, Model};
 pub use subscription::{Changes, PlanChange, Subscription};

@@ -45,6 +45,9 @@ pub struct Checkpoint {
     /// Mark of the log's event at `seq`: an event of another mark there means another log. Empty: not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub event: String,
+    /// How many sequences up to `seq` the log was known to lack: what it has lost since may have been a plan's end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing: u64,
     /// What the bucket looked like; absent while it has not been compared with the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trail: Option<Trail>,
@@ -58,13 +61,14 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// A checkpoint with its checksum and nothing known about the bucket.
     pub fn new(seq: u64, open: BTreeMap<PlanId, u64>) -> Self {
-        Self { seq, open, event: String::new(), trail: None, healed: None, sha256: String::new() }.sealed()
+        Self { seq, open, event: String::new(), missing: 0, trail: None, healed: None, sha256: String::new() }.sealed()
     }
 
     /// Itself with what else is known, and the checksum over all of it.
     #[must_use]
-    pub fn with(mut self, event: String, trail: Option<Trail>, healed: Healed) -> Self {
+    pub fn with(mut self, event: String, missing: u64, trail: Option<Trail>, healed: Healed) -> Self {
         self.event = event;
+        self.missing = missing;
         self.trail = trail;
         self.healed = Some(healed).filter(|h| *h != Healed::default());
         self.sealed()
@@ -79,8 +83,8 @@ impl Checkpoint {
     fn digest(&self) -> String {
         let lines: String = self.open.iter().map(|(plan, at)| format!("{plan} {at}\n")).collect();
         let mut text = format!("{}\n{lines}", self.seq);
-        if !self.event.is_empty() || self.trail.is_some() || self.healed.is_some() {
-            text.push_str(&format!("{} {:?} {:?}\n", self.event, self.trail, self.healed));
+        if !self.event.is_empty() || self.missing > 0 || self.trail.is_some() || self.healed.is_some() {
+            text.push_str(&format!("{} {} {:?} {:?}\n", self.event, self.missing, self.trail, self.healed));
         }
         crate::digest::sha256_hex(text.as_bytes())
     }
@@ -90,4 +94,8 @@ impl Checkpoint {
         let checkpoint: Self = serde_json::from_slice(bytes).ok()?;
         (checkpoint.sha256 == checkpoint.digest()).then_some(checkpoint)
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
