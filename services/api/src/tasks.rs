@@ -102,7 +102,11 @@ fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> (Vec<(usize
 pub(crate) async fn history(deps: &Deps, request: TaskRequest) -> Result<HistoryAnswer, ApiError> {
     let id = &request.task_id;
     let last_seq = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
-    let mut stored = deps.ledger.read(vec![subjects::task_filter(id)], request.from.unwrap_or(1), last_seq).await.map_err(|e| ledger_error(&e))?;
+    let mut stored = deps
+        .ledger
+        .read(vec![subjects::task_filter(id)], request.from.unwrap_or(1), last_seq)
+        .await
+        .map_err(|e| ledger_error(&e))?;
     let (mut events, mut next) = (Vec::new(), None);
     let mut room = deps.ledger.max_payload().saturating_sub(crate::AROUND_BYTES);
     while let Some(message) = stored.next().await {

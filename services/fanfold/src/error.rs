@@ -173,7 +173,9 @@ impl CliError {
             CliError::Api(error) => hints_of_api(&error.code),
             CliError::NotFound { code: "UNKNOWN_PLAN", .. } => vec!["`fanfold plan ls` lists plans"],
             CliError::No { code: "VERIFY_FAILED", .. } => {
-                vec!["the log is the truth; `fanfold rebuild` writes records anew; what the log has lost only a backup brings back"]
+                vec![
+                    "the log is the truth; `fanfold rebuild` writes records anew; what the log has lost only a backup brings back",
+                ]
             }
             _ => Vec::new(),
         }

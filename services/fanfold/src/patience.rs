@@ -60,3 +60,29 @@ pub async fn bounded<T>(out: &Out, limit: Duration, work: impl Future<Output = R
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_with_what_was_waited_for_and_slowness_does_not() {
+        let (out, _, stderr) = Out::captured();
+        let silent = async {
+            step("the first event");
+            std::future::pending::<Result<(), CliError>>().await
+        };
+        let error = bounded(&out, NO_ANSWER_MAX, silent).await.unwrap_err();
+        assert_eq!((error.code(), error.exit()), ("NO_ANSWER", crate::exit::Exit::Unreachable));
+        assert!(error.to_string().contains("the first event") && stderr.text().contains("the first event"), "{error}");
+        let slow = async {
+            for _ in 0..20 {
+                tokio::time::sleep(NO_ANSWER_MAX - Duration::from_secs(1)).await;
+                alive();
+            }
+            Ok(7)
+        };
+        assert_eq!(bounded(&out, NO_ANSWER_MAX, slow).await.unwrap(), 7);
+    }
+}

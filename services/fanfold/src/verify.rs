@@ -256,7 +256,9 @@ pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Du
     }
     if let Some(Holes { count, from_seq, to_seq }) = report.holes {
         // In front of everything else: whatever differs, this is why.
-        report.differences.insert(0, format!("the log has lost events of this plan: {count} holes, the first #{from_seq} to #{to_seq}"));
+        report
+            .differences
+            .insert(0, format!("the log has lost events of this plan: {count} holes, the first #{from_seq} to #{to_seq}"));
     }
     state::check(ledger, plan, &mut folder, last, catch_up, &mut report).await?;
     Ok(report)

@@ -200,7 +200,14 @@ impl Keep {
             tracing::info!(plans, right, "the state bucket is what the log says");
         } else {
             let kept = report.kept;
-            tracing::warn!(plans, right, rewritten, removed, kept, "the state bucket was not what the log says; it was put right");
+            tracing::warn!(
+                plans,
+                right,
+                rewritten,
+                removed,
+                kept,
+                "the state bucket was not what the log says; it was put right"
+            );
         }
         Ok(())
     }

@@ -7,11 +7,12 @@ use fanfold::verify::verify_plan_within;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::summary::PlanVerdict;
 use fanfold_ledger::port::{Buckets, Log};
+use fanfold_wire::api::HistoryAnswer;
 use fanfold_wire::record::{Checkpoint, PlanRecord};
 use serde_json::json;
 
 use crate::terminal::Act;
-use crate::world::{ROLES, World};
+use crate::world::{ROLES, Role, World};
 
 async fn value(world: &World, key: &str) -> Option<Bytes> {
     world.ledger.get_state(key).await.unwrap().map(|e| e.value)
@@ -40,13 +41,16 @@ async fn a_record_lost_without_a_revision_is_missed_by_its_number_and_written_ag
 
 #[tokio::test(start_paused = true)]
 async fn silent_damage_is_found_in_time() {
-    let world = ended().await;
+    let mut world = ended().await;
+    world.hq.audit_s = 120;
+    world.hq.start(Role::Projector);
+    world.sleep(3_000).await;
     let honest = value(&world, "task.p.S1.main").await.unwrap();
     let forged = String::from_utf8(honest.to_vec()).unwrap().replace("SUCCEEDED", "CANCELLED");
     world.ledger.damage_state("task.p.S1.main", Some(Bytes::from(forged)));
     world.sleep(60_000).await;
     assert_ne!(value(&world, "task.p.S1.main").await.as_ref(), Some(&honest), "nothing tells of it at once");
-    world.sleep(3_700_000).await;
+    world.sleep(70_000).await;
     assert_eq!(value(&world, "task.p.S1.main").await, Some(honest));
     let entry = world.ledger.get_checkpoint().await.unwrap().unwrap();
     let healed = Checkpoint::parse(&entry.value).unwrap().healed.unwrap();
@@ -110,4 +114,24 @@ async fn a_lost_decision_is_a_hole_in_its_plan_and_in_no_other() {
     assert!(other.is_true(), "{other:#?}");
     world.submit("after", &["S1"], json!({})).await;
     assert!(world.until_over("after", 60_000).await.plan.holes.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_longer_than_a_message_comes_in_pages() {
+    let mut world = World::new().await;
+    world.terminal("S1", |_, _| Act::Reject("BUSY"));
+    world.submit("p", &["S1"], json!({ "input": { "pad": "x".repeat(60_000) }, "deadlineMs": 3_600_000, "expiresMs": 7_200_000 })).await;
+    world.until_task("p", "S1", 3_000_000, |t| t.attempt >= 20).await;
+    let (mut pages, mut seqs, mut from) = (0, Vec::new(), None);
+    loop {
+        let page: HistoryAnswer = world.ask("task.history", json!({ "taskId": "p.S1.main", "from": from })).await.unwrap();
+        pages += 1;
+        seqs.extend(page.events.iter().map(|e| e.seq));
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    let story = world.log().await.iter().filter(|m| m.subject.starts_with("ff.task.p.S1.")).map(|m| m.seq).collect::<Vec<_>>();
+    assert!(pages > 1 && story.starts_with(&seqs) && seqs.len() >= 40, "{pages} pages: {seqs:?}\n{story:?}");
 }

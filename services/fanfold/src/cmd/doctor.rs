@@ -208,7 +208,9 @@ async fn recorder(session: &Session) -> Check {
     let asked = Instant::now();
     let probe = bytes::Bytes::from_static(b"[]");
     match session.ledger.request("ff.report.doctor-probe", probe, RECORDER_WITHIN).await {
-        Ok(_) => ok("recorder", format!("answers in {}", duration(i64::try_from(asked.elapsed().as_millis()).unwrap_or(i64::MAX)))),
+        Ok(_) => {
+            ok("recorder", format!("answers in {}", duration(i64::try_from(asked.elapsed().as_millis()).unwrap_or(i64::MAX))))
+        }
         Err(error) => bad("recorder", error, ADVICE),
     }
 }

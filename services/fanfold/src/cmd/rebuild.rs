@@ -45,7 +45,11 @@ pub async fn execute(args: &RebuildArgs, session: &Session) -> Result<Exit, CliE
         let message = format!("neither the log nor the state bucket knows a plan `{plan}`");
         return Err(CliError::NotFound { code: "UNKNOWN_PLAN", message });
     }
-    if session.json { session.out.json(&report)? } else { session.out.text(&text(&report))? }
+    if session.json {
+        session.out.json(&report)?
+    } else {
+        session.out.text(&text(&report))?
+    }
     Ok(Exit::Ok)
 }
 
@@ -90,7 +94,9 @@ fn text(report: &AuditReport) -> String {
     );
     if report.kept > 0 {
         let kept = number(report.kept);
-        text.push_str(&format!("{kept} records the log knows nothing of were left alone: the log has lost events (`fanfold doctor`)\n"));
+        text.push_str(&format!(
+            "{kept} records the log knows nothing of were left alone: the log has lost events (`fanfold doctor`)\n"
+        ));
     }
     if report.busy > 0 {
         text.push_str(&format!("{} plans changed all the time and were left to the projector\n", number(report.busy)));

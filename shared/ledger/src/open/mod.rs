@@ -75,7 +75,8 @@ impl OpenPlans {
         let (model, seq) = load::load(ledger.as_ref()).await?;
         let tail = ledger.tail(seq + 1).await?;
         let (position, _) = watch::channel(Position { seq, caught_up: true, reconnects: 0 });
-        let shared = Arc::new(Shared { model: RwLock::new(model), mailboxes: Mutex::new(Vec::new()), position, lost: Mutex::new(None) });
+        let shared =
+            Arc::new(Shared { model: RwLock::new(model), mailboxes: Mutex::new(Vec::new()), position, lost: Mutex::new(None) });
         let follower = Arc::clone(&shared);
         let task = tokio::spawn(async move { follower.follow(ledger, tail).await });
         Ok(Self { shared, tail: Arc::new(TailTask(task)) })

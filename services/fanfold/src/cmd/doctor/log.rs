@@ -12,7 +12,8 @@ const LOOKED_AT: u64 = 100_000;
 
 /// Sequences the server says are missing, and those that do not come although it says they are there.
 pub(super) async fn holes(session: &Session, last: u64, deep: bool) -> Check {
-    const ADVICE: &str = "a damaged store: restore the stream from a backup or a replica; the accounts of plans that ran there say `holes`";
+    const ADVICE: &str =
+        "a damaged store: restore the stream from a backup or a replica; the accounts of plans that ran there say `holes`";
     if last == 0 {
         return ok("holes", "the log is empty");
     }
@@ -20,7 +21,8 @@ pub(super) async fn holes(session: &Session, last: u64, deep: bool) -> Check {
         Err(error) => return bad("holes", error, ADVICE),
         Ok(gaps) => {
             if let Some((from, to)) = gaps.first() {
-                let more = if gaps.len() > 1 { format!(", and {} more ranges", number(gaps.len() as u64 - 1)) } else { String::new() };
+                let more =
+                    if gaps.len() > 1 { format!(", and {} more ranges", number(gaps.len() as u64 - 1)) } else { String::new() };
                 return bad("holes", format!("#{from} to #{to} are missing{more}"), ADVICE);
             }
         }
