@@ -74,7 +74,17 @@ impl Process {
         let open = OpenPlans::start(Arc::new(handle)).await.unwrap();
         let (ledger, clock) = (ledger.clone(), clock.clone());
         let recorder = fanfold_recorder::RecorderConfig::default();
-        Self { ledger, clock, open, tail, running: BTreeMap::new(), stats: Arc::default(), in_flight: 1_000, recorder, audit_s: 3_600 }
+        Self {
+            ledger,
+            clock,
+            open,
+            tail,
+            running: BTreeMap::new(),
+            stats: Arc::default(),
+            in_flight: 1_000,
+            recorder,
+            audit_s: 3_600,
+        }
     }
 
     pub fn start(&mut self, role: Role) {

@@ -11,8 +11,8 @@ use fanfold_wire::api::HistoryAnswer;
 use fanfold_wire::record::{Checkpoint, PlanRecord};
 use serde_json::json;
 
-use crate::terminal::Act;
-use crate::world::{ROLES, Role, World};
+use fanfold_tests::world::terminal::Act;
+use fanfold_tests::world::{ROLES, Role, World};
 
 async fn value(world: &World, key: &str) -> Option<Bytes> {
     world.ledger.get_state(key).await.unwrap().map(|e| e.value)
@@ -120,7 +120,9 @@ async fn a_lost_decision_is_a_hole_in_its_plan_and_in_no_other() {
 async fn a_history_longer_than_a_message_comes_in_pages() {
     let mut world = World::new().await;
     world.terminal("S1", |_, _| Act::Reject("BUSY"));
-    world.submit("p", &["S1"], json!({ "input": { "pad": "x".repeat(60_000) }, "deadlineMs": 3_600_000, "expiresMs": 7_200_000 })).await;
+    world
+        .submit("p", &["S1"], json!({ "input": { "pad": "x".repeat(60_000) }, "deadlineMs": 3_600_000, "expiresMs": 7_200_000 }))
+        .await;
     world.until_task("p", "S1", 3_000_000, |t| t.attempt >= 20).await;
     let (mut pages, mut seqs, mut from) = (0, Vec::new(), None);
     loop {
