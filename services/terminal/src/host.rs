@@ -3,6 +3,7 @@
 
 mod executions;
 mod faults;
+mod nonce;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub enum HandlerKind {
     CollectLog,
     /// Nothing, at once.
     Noop,
+    /// Nothing, and its result holds a number drawn anew by every run: two runs can be told apart by what they returned.
+    Nonce,
 }
 
 /// One terminal of a host.
@@ -114,6 +117,7 @@ impl Host {
                     Arc::new(CollectLog { root: self.spec.stores.join(terminal.id.as_str()), zone: zone.clone() })
                 }
                 HandlerKind::Noop => Arc::new(Noop),
+                HandlerKind::Nonce => Arc::new(nonce::Nonce),
             };
             let handler = Arc::new(faults::Faulty {
                 inner,
