@@ -31,8 +31,9 @@ use self::watch::Watch;
 
 /// Pause between two looks at the log and the processes.
 const LOOK: Duration = Duration::from_millis(60);
-/// Tasks that must have gone all the way, from hand-out to success, before the next disturbance.
-const PROGRESS: usize = 6;
+/// Tasks that must have gone all the way, from hand-out to success, before the next disturbance: one of these is drawn. None means that
+/// one new event in the log is enough, so that some disturbances meet a system that is just coming back.
+const PROGRESS: [usize; 4] = [0, 3, 8, 24];
 /// How long it may take until work has gone all the way again after a disturbance. Generous: machines that test are busy.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 /// How long everything may take to end once nothing is disturbed any more.
@@ -60,7 +61,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A hundred terminals; seed and number of disturbances from `FANFOLD_CHAOS_SEED` and `FANFOLD_CHAOS_DISTURBANCES`, else 1 and 30.
+    /// A hundred terminals; seed and number of disturbances from `FANFOLD_CHAOS_SEED` and `FANFOLD_CHAOS_DISTURBANCES`, else 1 and 60.
     pub fn from_env() -> Self {
         let number = |name: &str, default: u64| match std::env::var(name) {
             Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
@@ -68,7 +69,7 @@ impl Settings {
         };
         Self {
             seed: number("FANFOLD_CHAOS_SEED", 1),
-            disturbances: number("FANFOLD_CHAOS_DISTURBANCES", 30) as usize,
+            disturbances: number("FANFOLD_CHAOS_DISTURBANCES", 60) as usize,
             stores: number("FANFOLD_CHAOS_STORES", 100) as usize,
             lease_ms: 1_500,
             beat_ms: 1_000,
@@ -122,19 +123,20 @@ impl Run {
 
     /// Disturbs until enough disturbances met live work.
     pub async fn disturb(&mut self) {
-        self.until("work is under way", |run| run.watch.successes_since(0) >= PROGRESS && run.watch.live().counts()).await;
+        self.until("work is under way", |run| run.watch.successes_since(0) > 0 && run.watch.live().counts()).await;
         while self.rows.iter().filter(|r| r.live.counts()).count() < self.settings.disturbances {
             assert!(self.rows.len() < self.settings.disturbances * 2, "too many disturbances met no live work");
             let kind = self.deck.deal();
-            let (seq, at) = (self.watch.seq, Instant::now());
-            self.act(kind).await;
+            let at = Instant::now();
+            let seq = self.act(kind).await;
             self.kinds.insert(kind);
-            self.until("work goes all the way again after a disturbance", |run| {
-                run.watch.successes_since(seq) >= PROGRESS && run.watch.live().counts()
+            let progress = PROGRESS[self.draw.between(0, PROGRESS.len() as u64) as usize];
+            self.until(&format!("{progress} tasks go all the way after a disturbance"), |run| {
+                run.watch.seq > seq && run.watch.successes_since(seq) >= progress && run.watch.live().counts()
             })
             .await;
             if let Some(row) = self.rows.last_mut() {
-                row.progress = Some(at.elapsed());
+                row.progress = Some((progress, at.elapsed()));
             }
         }
         let missing: Vec<Kind> = Kind::all().into_iter().filter(|k| !self.kinds.contains(k)).collect();

@@ -42,6 +42,7 @@ impl Fleet {
             time_zone: Some("Asia/Shanghai".into()),
             beat_interval_ms: BEAT_MS,
             work_ms: (0, 0),
+            slots: 1,
         };
         let (name, program, folder) = (name.to_owned(), program.to_owned(), folder.to_owned());
         Self { name, program, folder, spec, process: None, killed: Vec::new(), quiet: false, expected: Vec::new() }
@@ -74,6 +75,12 @@ impl Fleet {
     /// Every run's result holds a number of its own.
     pub fn with_nonces(mut self) -> Self {
         self.spec.handler = HandlerKind::Nonce;
+        self
+    }
+
+    /// Each runs so many tasks at once.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.spec.slots = slots;
         self
     }
 

@@ -71,6 +71,13 @@ pub struct HostSpec {
     /// How long the handler takes besides its work, in milliseconds: from, to; drawn from task and attempt.
     #[serde(default)]
     pub work_ms: (u64, u64),
+    /// Tasks each terminal runs at once.
+    #[serde(default = "one")]
+    pub slots: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The running terminals of a process.
@@ -137,6 +144,7 @@ impl Host {
     fn config(&self, terminal: &HostedTerminal) -> TerminalConfig {
         let has = |fault| terminal.faults.contains(&fault);
         TerminalConfig {
+            slots: self.spec.slots,
             beat_interval_ms: self.spec.beat_interval_ms,
             sync_jitter_ms: self.spec.beat_interval_ms,
             // A store that hangs says nothing, not even that its time is up.

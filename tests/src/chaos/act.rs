@@ -13,7 +13,7 @@ use super::table::Row;
 use crate::stack::ROLES;
 
 /// Most terminals hit at once.
-const TERMINALS_MAX: u64 = 8;
+const TERMINALS_MAX: u64 = 16;
 /// How long a twin may go unnoticed, or a replacement unanswered, over all that is done to the dispatcher meanwhile.
 const TWIN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -44,6 +44,8 @@ pub(super) struct Twin {
     since: Instant,
     /// It is stopped once so many disturbances were made.
     until_rows: usize,
+    /// Who is ended: the twin, or the store's own terminal, whose place the twin takes.
+    stays: bool,
     /// It ends with SIGKILL, not in order.
     killed: bool,
     noticed: bool,
@@ -51,9 +53,10 @@ pub(super) struct Twin {
 }
 
 impl Run {
-    /// Does one disturbance and notes what it met.
-    pub(super) async fn act(&mut self, kind: Kind) {
-        let (live, at) = (self.watch.live(), self.started.elapsed());
+    /// Does one disturbance and notes what it met; gives the log's last sequence before it.
+    pub(super) async fn act(&mut self, kind: Kind) -> u64 {
+        self.watch.look().await;
+        let (live, seq, at) = (self.watch.live(), self.watch.seq, self.started.elapsed());
         let (what, whom) = match kind {
             Kind::Kill(Whom::Role(role)) => self.hit_role(ROLES[role], true),
             Kind::Freeze(Whom::Role(role)) => self.hit_role(ROLES[role], false),
@@ -74,6 +77,7 @@ impl Run {
             Kind::Twin => self.start_twin().await,
         };
         self.rows.push(Row { at, what, whom, live, progress: None });
+        seq
     }
 
     /// None half the time, else up to 3 s.
@@ -115,14 +119,14 @@ impl Run {
         (what, names.join(", "))
     }
 
-    /// Some terminals, half of them at work.
+    /// Some terminals, most of them at work.
     fn hit_terminals(&mut self, kill: bool) -> (String, String) {
         let count = self.draw.between(1, TERMINALS_MAX + 1) as usize;
         let mut live = self.watch.live_targets();
         let mut all: Vec<String> = self.ground.stores.keys().cloned().collect();
         self.draw.shuffle(&mut live);
         self.draw.shuffle(&mut all);
-        live.truncate(count.div_ceil(2));
+        live.truncate((count * 3).div_ceil(4));
         live.extend(all);
         let mut hit: Vec<String> = Vec::new();
         let (mut from, mut to) = (Duration::MAX, Duration::ZERO);
@@ -157,7 +161,7 @@ impl Run {
         candidates.extend(self.ground.stores.keys().cloned());
         let free = |run: &mut Self, id: &String| run.ground.store(id).is_free();
         let id = candidates.into_iter().find(|id| free(self, id)).expect("a terminal nobody meddles with");
-        let (cloned, killed) = (self.draw.one_in(2), self.draw.one_in(2));
+        let (cloned, killed, stays) = (self.draw.one_in(2), self.draw.one_in(2), self.draw.one_in(3));
         let index = self.ground.twins.len();
         let mut twin = self.ground.fleet(&format!("{id}-twin{index}"), &id);
         if cloned {
@@ -171,8 +175,9 @@ impl Run {
         self.ground.twins.push((id.clone(), twin));
         let until_rows = self.rows.len() + 1 + self.draw.between(0, 3) as usize;
         let since = Instant::now();
-        self.twin = Some(Twin { store: id.clone(), index, since, until_rows, killed, noticed: false, stopped: false });
-        (format!("twin, {}", if cloned { "journal cloned" } else { "own journal" }), id)
+        self.twin = Some(Twin { store: id.clone(), index, since, until_rows, stays, killed, noticed: false, stopped: false });
+        let journal = if cloned { "cloned journal" } else { "own journal" };
+        (format!("twin, {journal}{}", if stays { ", stays" } else { "" }), id)
     }
 
     /// Waits, and goes on looking, until the twin that is about is no more.
@@ -200,7 +205,9 @@ impl Run {
         }
         let ends = twin.noticed && (self.rows.len() >= twin.until_rows || self.work.stop.load(std::sync::atomic::Ordering::Relaxed));
         if ends && !twin.stopped {
-            let (_, fleet) = &mut self.ground.twins[twin.index];
+            let (store, twins) = (self.ground.stores.get_mut(&twin.store).expect("a store"), &mut self.ground.twins);
+            store.retired = twin.stays;
+            let fleet = if twin.stays { &mut store.fleet } else { &mut twins[twin.index].1 };
             if twin.killed {
                 fleet.kill();
             } else {

@@ -87,7 +87,7 @@ fn plan(id: &str, targets: &[String], draw: &mut Draw) -> Value {
             "deadlineMs": draw.between(2_000, 30_000),
             "expiresMs": 3_600_000,
             "retry": { "maxAttempts": 50, "backoffMs": [50, 100, 200], "transient": ["NETWORK", "TIMEOUT", "LOST"], "business": [] },
-            "timeouts": { "deliverMs": draw.between(2_000, 5_000), "runMs": draw.between(4_000, 8_000) },
+            "timeouts": { "deliverMs": draw.between(1_500, 4_000), "runMs": draw.between(1_500, 4_000) },
             "limits": { "inFlight": draw.between(6, 16) },
         }),
     )

@@ -18,6 +18,9 @@ use crate::stack::ROLES;
 /// Starts of a service that did not come to serve (its server was away), before the test gives up.
 const STARTS_MAX: u32 = 100;
 
+/// Tasks a terminal runs at once: with one alone, two attempts of a task could never meet.
+pub const SLOTS: u32 = 2;
+
 /// A process of a service.
 pub struct Service {
     /// Which role it has.
@@ -38,12 +41,14 @@ pub struct Store {
     pub frozen: bool,
     /// A twin is about: left alone until that is over.
     pub twinned: bool,
+    /// Its twin has taken its place for ever: nobody will hear of what this one did and had not said.
+    pub retired: bool,
 }
 
 impl Store {
     /// Whether it runs and nothing is being done to it.
     pub fn is_free(&self) -> bool {
-        self.fleet.runs() && !self.frozen && !self.twinned
+        self.fleet.runs() && !self.frozen && !self.twinned && !self.retired
     }
 }
 
@@ -181,7 +186,7 @@ impl Ground {
     /// A terminal's process, not started yet.
     pub fn fleet(&self, name: &str, id: &str) -> Fleet {
         let fleet = Fleet::new(&self.program, self.folder.path(), &self.nats.url(), name, &[id.to_owned()]);
-        fleet.work_ms(self.work_ms.0, self.work_ms.1).with_nonces().beat_ms(self.beat_ms).quiet()
+        fleet.work_ms(self.work_ms.0, self.work_ms.1).with_nonces().slots(SLOTS).beat_ms(self.beat_ms).quiet()
     }
 
     /// Starts a terminal for each id, each a process of its own; returns when all run.
@@ -189,11 +194,16 @@ impl Ground {
         for id in ids {
             let mut fleet = self.fleet(id, id);
             fleet.launch();
-            self.stores.insert(id.clone(), Store { fleet, frozen: false, twinned: false });
+            self.stores.insert(id.clone(), Store { fleet, frozen: false, twinned: false, retired: false });
         }
         for store in self.stores.values_mut() {
             store.fleet.ready().await;
         }
+    }
+
+    /// The processes that are terminals, each under its store's id: stores, and twins that took a store's place.
+    pub fn terminals(&mut self) -> impl Iterator<Item = &mut Fleet> {
+        self.stores.values_mut().map(|s| &mut s.fleet).chain(self.twins.iter_mut().map(|(_, f)| f))
     }
 
     /// A store.

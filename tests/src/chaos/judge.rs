@@ -9,6 +9,7 @@ use futures::StreamExt;
 
 use super::Run;
 use super::watch::Watch;
+use crate::fleet::Fleet;
 
 /// Wrong things told one by one.
 const WRONG_SHOWN: usize = 40;
@@ -39,7 +40,9 @@ impl Run {
     /// When anything does not agree.
     pub async fn judge(&mut self) {
         self.ground.hq.online(self.settings.stores).await;
+        let doctor = self.ground.cli().run(&["doctor"]).await;
         let mut found = Findings::default();
+        found.check(doctor.code == Some(0), || format!("doctor: {}{}", doctor.stdout, doctor.stderr));
         self.judge_processes(&mut found);
         let accounts: Vec<plans::PlanAccount> = {
             let (ground, watch) = (&self.ground, &self.watch);
@@ -52,9 +55,7 @@ impl Run {
         let rows: usize = accounts.iter().map(|a| a.results.len()).sum();
         found.compared.push(format!("{} plans, {rows} rows with a result: summary, API, records and replay", accounts.len()));
         self.judge_answers(&mut found);
-        for store in self.ground.stores.values_mut() {
-            store.fleet.kill();
-        }
+        self.ground.terminals().for_each(Fleet::kill);
         let runs = executions::of(&self.ground);
         executions::judge(&runs, &self.watch, &self.tap.answered(), &mut found);
         executions::judge_results(&runs, &accounts, &mut found);

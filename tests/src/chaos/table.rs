@@ -15,19 +15,19 @@ pub struct Row {
     pub whom: String,
     /// What was live at that moment, by the log.
     pub live: Live,
-    /// Time until work had gone all the way again; `None`: not seen.
-    pub progress: Option<Duration>,
+    /// Tasks that went all the way since, and the time they took; `None`: not seen.
+    pub progress: Option<(usize, Duration)>,
 }
 
 /// Rows as a table.
 pub fn text(rows: &[Row]) -> String {
     let mut lines = vec![format!(
-        "{:>3} {:>8}  {:<24} {:>4} {:>10} {:>7} {:>8} {:>9}  {}",
-        "n", "time", "what", "due", "dispatched", "running", "counts", "again", "whom"
+        "{:>3} {:>8}  {:<28} {:>4} {:>10} {:>7} {:>8} {:>12}  {}",
+        "n", "time", "what", "due", "dispatched", "running", "counts", "went on", "whom"
     )];
     for (n, row) in rows.iter().enumerate() {
         lines.push(format!(
-            "{:>3} {:>6.1} s  {:<24} {:>4} {:>10} {:>7} {:>8} {:>9}  {}",
+            "{:>3} {:>6.1} s  {:<28} {:>4} {:>10} {:>7} {:>8} {:>12}  {}",
             n + 1,
             row.at.as_secs_f64(),
             row.what,
@@ -35,7 +35,7 @@ pub fn text(rows: &[Row]) -> String {
             row.live.dispatched,
             row.live.running,
             if row.live.counts() { "yes" } else { "no" },
-            row.progress.map_or_else(|| "-".to_owned(), |p| format!("{:.1} s", p.as_secs_f64())),
+            row.progress.map_or_else(|| "-".to_owned(), |(n, took)| format!("{n} in {:.1} s", took.as_secs_f64())),
             row.whom
         ));
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::plans::PlanAccount;
 use super::{Findings, in_log};
-use crate::chaos::ground::Ground;
+use crate::chaos::ground::{Ground, SLOTS};
 use crate::chaos::tap::Answered;
 use crate::chaos::watch::Watch;
 use crate::fleet::Fleet;
@@ -28,7 +28,7 @@ pub(super) struct Run {
     end_us: i64,
     /// What it returned, if it was good.
     done: Option<String>,
-    /// Its process was killed later, and this was the last thing it did.
+    /// Its process was killed and this was among the last it did, or it was put out of service for ever.
     cut_off: bool,
 }
 
@@ -47,22 +47,25 @@ impl Run {
 
 /// Every run of every terminal and twin.
 pub(super) fn of(ground: &Ground) -> Vec<Run> {
-    let stores = ground.stores.values().map(|s| &s.fleet);
-    stores.chain(ground.twins.iter().map(|(_, f)| f)).flat_map(of_fleet).collect()
+    let stores = ground.stores.values().map(|s| (&s.fleet, s.retired));
+    stores.chain(ground.twins.iter().map(|(_, f)| (f, false))).flat_map(|(fleet, retired)| of_fleet(fleet, retired)).collect()
 }
 
-fn of_fleet(fleet: &Fleet) -> Vec<Run> {
+fn of_fleet(fleet: &Fleet, retired: bool) -> Vec<Run> {
     let account = fleet.account();
     let mut ends: HashMap<(u32, u64), &Execution> = HashMap::new();
-    let mut last: HashMap<u32, u64> = HashMap::new();
-    for line in account.lines() {
-        let run = last.entry(line.process).or_default();
-        *run = line.run.max(*run);
-        if line.moment != Moment::Begin {
-            ends.insert((line.process, line.run), line);
-        }
+    let mut by_process: BTreeMap<u32, Vec<(i64, u64)>> = BTreeMap::new();
+    for line in account.lines().iter().filter(|l| l.moment != Moment::Begin) {
+        ends.insert((line.process, line.run), line);
+        by_process.entry(line.process).or_default().push((line.at_us, line.run));
     }
-    let killed: BTreeSet<u32> = fleet.killed().iter().map(|(process, _)| *process).collect();
+    // What a kill may have cut off: the runs that were open, and as many that had just ended.
+    let mut last: BTreeSet<(u32, u64)> = BTreeSet::new();
+    for (process, _) in fleet.killed() {
+        let ended = by_process.entry(*process).or_default();
+        ended.sort_unstable();
+        last.extend(ended.iter().rev().take(2 * SLOTS as usize).map(|(_, run)| (*process, *run)));
+    }
     let run = |line: &Execution| {
         let end = ends.get(&(line.process, line.run));
         Run {
@@ -73,7 +76,7 @@ fn of_fleet(fleet: &Fleet) -> Vec<Run> {
             begin_us: line.at_us,
             end_us: end.map_or(i64::MAX, |e| e.at_us),
             done: end.filter(|e| e.moment == Moment::Done).map(|e| e.result.clone().unwrap_or_default()),
-            cut_off: killed.contains(&line.process) && last.get(&line.process) == Some(&line.run),
+            cut_off: retired || last.contains(&(line.process, line.run)),
         }
     };
     account.lines().iter().filter(|l| l.moment == Moment::Begin).map(run).collect()
