@@ -73,7 +73,7 @@ impl Settings {
             stores: number("FANFOLD_CHAOS_STORES", 100) as usize,
             lease_ms: 1_500,
             beat_ms: 1_000,
-            in_flight: 14,
+            in_flight: 20,
             work_ms: (50, 500),
             twice: vec!["recorder", "dispatcher", "projector", "convergence"],
         }

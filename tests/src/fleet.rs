@@ -165,6 +165,11 @@ impl Fleet {
         }
     }
 
+    /// Whether a handler of its process runs right now, by its own account.
+    pub fn at_work(&self) -> bool {
+        self.process.as_ref().is_some_and(|p| self.account().is_open(p.pid()))
+    }
+
     /// Processes that were killed, and when (epoch microseconds).
     pub fn killed(&self) -> &[(u32, i64)] {
         &self.killed

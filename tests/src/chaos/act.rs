@@ -122,11 +122,12 @@ impl Run {
     /// Some terminals, most of them at work.
     fn hit_terminals(&mut self, kill: bool) -> (String, String) {
         let count = self.draw.between(1, TERMINALS_MAX + 1) as usize;
-        let mut live = self.watch.live_targets();
         let mut all: Vec<String> = self.ground.stores.keys().cloned().collect();
+        // The log is behind what a handler does: the handlers' own account tells who is at work now.
+        let mut live: Vec<String> = self.ground.stores.iter().filter(|(_, s)| s.fleet.at_work()).map(|(id, _)| id.clone()).collect();
         self.draw.shuffle(&mut live);
         self.draw.shuffle(&mut all);
-        live.truncate((count * 3).div_ceil(4));
+        live.truncate(count);
         live.extend(all);
         let mut hit: Vec<String> = Vec::new();
         let (mut from, mut to) = (Duration::MAX, Duration::ZERO);

@@ -88,7 +88,7 @@ fn plan(id: &str, targets: &[String], draw: &mut Draw) -> Value {
             "expiresMs": 3_600_000,
             "retry": { "maxAttempts": 50, "backoffMs": [50, 100, 200], "transient": ["NETWORK", "TIMEOUT", "LOST"], "business": [] },
             "timeouts": { "deliverMs": draw.between(1_500, 4_000), "runMs": draw.between(1_500, 4_000) },
-            "limits": { "inFlight": draw.between(6, 16) },
+            "limits": { "inFlight": draw.between(8, 21) },
         }),
     )
 }
