@@ -1,7 +1,8 @@
 //! Every process there is, killed, frozen and doubled while a hundred terminals work: nothing is lost, nothing is done twice, and everybody
 //! says the same.
 //!
-//! `just chaos SEED DISTURBANCES` runs more of it, and shows the table.
+//! `just chaos SEED DISTURBANCES` runs more of it, and shows the table. A failure keeps the files of every process; with
+//! `FANFOLD_CHAOS_KEEP=1` a success does, too.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

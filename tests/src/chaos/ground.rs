@@ -244,7 +244,7 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() || std::env::var_os("FANFOLD_CHAOS_KEEP").is_some() {
             let kept = self.keep_files();
             eprintln!("the files of this run are kept in {}", kept.display());
         }
