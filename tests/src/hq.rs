@@ -97,7 +97,12 @@ impl Hq {
     ///
     /// # Errors
     /// What it says.
-    pub async fn ask_within<T: DeserializeOwned>(&self, endpoint: &str, request: &Value, within: Duration) -> Result<T, CliError> {
+    pub async fn ask_within<T: DeserializeOwned>(
+        &self,
+        endpoint: &str,
+        request: &Value,
+        within: Duration,
+    ) -> Result<T, CliError> {
         let (noun, verb) = endpoint.split_once('.').expect("noun.verb");
         let ledger: &dyn Ledger = self.ledger.as_ref();
         client::call(ledger, noun, verb, request, within).await

@@ -39,7 +39,12 @@ impl Proc {
         let log = File::options().create(true).append(true).open(&stderr).expect("a file for stderr");
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        command.env_remove("FANFOLD_NATS").env_remove("FANFOLD_NATS_CREDS").env("FANFOLD_LOG", "info").env("TZ", "UTC").env(DIE_WITH_PARENT, "1");
+        command
+            .env_remove("FANFOLD_NATS")
+            .env_remove("FANFOLD_NATS_CREDS")
+            .env("FANFOLD_LOG", "info")
+            .env("TZ", "UTC")
+            .env(DIE_WITH_PARENT, "1");
         command.envs(environment.iter().copied());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{name} can't be started: {e}"));
         let stdin = child.stdin.take();

@@ -97,7 +97,8 @@ impl Run {
 
     /// One process of the role, or all of them.
     fn hit_role(&mut self, role: &str, kill: bool) -> (String, String) {
-        let mut names: Vec<String> = self.ground.services.iter().filter(|(_, s)| s.role == role).map(|(n, _)| n.clone()).collect();
+        let mut names: Vec<String> =
+            self.ground.services.iter().filter(|(_, s)| s.role == role).map(|(n, _)| n.clone()).collect();
         self.draw.shuffle(&mut names);
         if !self.draw.one_in(3) {
             names.truncate(1);
@@ -124,7 +125,8 @@ impl Run {
         let count = self.draw.between(1, TERMINALS_MAX + 1) as usize;
         let mut all: Vec<String> = self.ground.stores.keys().cloned().collect();
         // The log is behind what a handler does: the handlers' own account tells who is at work now.
-        let mut live: Vec<String> = self.ground.stores.iter().filter(|(_, s)| s.fleet.at_work()).map(|(id, _)| id.clone()).collect();
+        let mut live: Vec<String> =
+            self.ground.stores.iter().filter(|(_, s)| s.fleet.at_work()).map(|(id, _)| id.clone()).collect();
         self.draw.shuffle(&mut live);
         self.draw.shuffle(&mut all);
         live.truncate(count);
@@ -204,7 +206,8 @@ impl Run {
         if !twin.noticed {
             twin.noticed = self.registered(&twin.store).await.is_some_and(|r| r.id_in_use);
         }
-        let ends = twin.noticed && (self.rows.len() >= twin.until_rows || self.work.stop.load(std::sync::atomic::Ordering::Relaxed));
+        let ends =
+            twin.noticed && (self.rows.len() >= twin.until_rows || self.work.stop.load(std::sync::atomic::Ordering::Relaxed));
         if ends && !twin.stopped {
             let (store, twins) = (self.ground.stores.get_mut(&twin.store).expect("a store"), &mut self.ground.twins);
             store.retired = twin.stays;

@@ -220,7 +220,8 @@ impl Ground {
             if let Some(status) = process.has_ended() {
                 if service.serving {
                     let said = process.stderr();
-                    self.deaths.push(format!("{name} ended by itself with {status}: {}", said.lines().last().unwrap_or_default()));
+                    self.deaths
+                        .push(format!("{name} ended by itself with {status}: {}", said.lines().last().unwrap_or_default()));
                 }
                 again.push(name.clone());
             }

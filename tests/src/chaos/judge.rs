@@ -10,6 +10,7 @@ use futures::StreamExt;
 use super::Run;
 use super::watch::Watch;
 use crate::fleet::Fleet;
+use crate::wait::{SOON, until};
 
 /// Wrong things told one by one.
 const WRONG_SHOWN: usize = 40;
@@ -40,9 +41,17 @@ impl Run {
     /// When anything does not agree.
     pub async fn judge(&mut self) {
         self.ground.hq.online(self.settings.stores).await;
-        let doctor = self.ground.cli().run(&["doctor"]).await;
+        let cli = self.ground.cli();
+        // A projector that has just put the bucket right may still be catching up.
+        until("doctor finds nothing bad (what it found is on stderr)", SOON * 2, async || {
+            let said = cli.run(&["doctor"]).await;
+            if said.code != Some(0) {
+                eprintln!("{}{}", said.stdout, said.stderr);
+            }
+            (said.code == Some(0)).then_some(())
+        })
+        .await;
         let mut found = Findings::default();
-        found.check(doctor.code == Some(0), || format!("doctor: {}{}", doctor.stdout, doctor.stderr));
         self.judge_processes(&mut found);
         let accounts: Vec<plans::PlanAccount> = {
             let (ground, watch) = (&self.ground, &self.watch);

@@ -105,7 +105,9 @@ pub(super) fn judge(runs: &[Run], watch: &Watch, answered: &[Answered], found: &
             let id = run.success_id();
             if in_log(watch, &id) {
                 let again: Vec<String> = of_task.iter().filter(|r| r.begin_us >= run.end_us).map(|r| r.told()).collect();
-                found.check(again.is_empty(), || format!("ran again after a success that is in the log: {}: {again:?}", run.told()));
+                found.check(again.is_empty(), || {
+                    format!("ran again after a success that is in the log: {}: {again:?}", run.told())
+                });
             } else if refused.contains_key(id.as_str()) {
                 turned_away += 1;
             } else {
