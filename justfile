@@ -26,3 +26,7 @@ deny:
 # The main job, on an embedded server.
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
+
+# Processes killed, frozen and doubled under load: `just chaos SEED DISTURBANCES`, with the table of what was done.
+chaos SEED="1" DISTURBANCES="100":
+    FANFOLD_CHAOS_SEED={{SEED}} FANFOLD_CHAOS_DISTURBANCES={{DISTURBANCES}} cargo test --release -p fanfold-tests --test e2e_chaos -- --nocapture

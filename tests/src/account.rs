@@ -28,6 +28,12 @@ impl Account {
         self.lines.extend(lines);
     }
 
+    /// Whether a run of this process has begun and not ended.
+    pub fn is_open(&self, process: u32) -> bool {
+        let of = |moment: fn(&Execution) -> bool| self.lines.iter().filter(|l| l.process == process && moment(l)).count();
+        of(|l| l.moment == Moment::Begin) > of(|l| l.moment != Moment::Begin)
+    }
+
     /// How often things ran.
     pub fn counts(&self) -> ExecutionCounts {
         count(&self.lines)

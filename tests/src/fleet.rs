@@ -1,16 +1,19 @@
 //! Simulated terminals in a process of their own.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 use fanfold_domain::ids::TerminalId;
 use fanfold_process::clock::Clock;
 use fanfold_terminal::fixture::{ExpectedStore, write_store};
 use fanfold_terminal::host::{Fault, HandlerKind, HostSpec, HostedTerminal};
+use rustix::process::Signal;
 
 use crate::account::Account;
 use crate::plans::DATE;
 use crate::process::Proc;
 use crate::stack::BEAT_MS;
+use crate::wait::SOON;
 
 /// A process of terminals, started or not.
 pub struct Fleet {
@@ -20,6 +23,7 @@ pub struct Fleet {
     spec: HostSpec,
     process: Option<Proc>,
     killed: Vec<(u32, i64)>,
+    quiet: bool,
     /// What each store's files hold; empty unless they collect logs.
     pub expected: Vec<ExpectedStore>,
 }
@@ -38,9 +42,10 @@ impl Fleet {
             time_zone: Some("Asia/Shanghai".into()),
             beat_interval_ms: BEAT_MS,
             work_ms: (0, 0),
+            slots: 1,
         };
         let (name, program, folder) = (name.to_owned(), program.to_owned(), folder.to_owned());
-        Self { name, program, folder, spec, process: None, killed: Vec::new(), expected: Vec::new() }
+        Self { name, program, folder, spec, process: None, killed: Vec::new(), quiet: false, expected: Vec::new() }
     }
 
     /// They take so long, in milliseconds.
@@ -67,20 +72,69 @@ impl Fleet {
         self
     }
 
+    /// Every run's result holds a number of its own.
+    pub fn with_nonces(mut self) -> Self {
+        self.spec.handler = HandlerKind::Nonce;
+        self
+    }
+
+    /// Each runs so many tasks at once.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.spec.slots = slots;
+        self
+    }
+
+    /// They beat so often, in milliseconds.
+    pub fn beat_ms(mut self, beat_ms: u64) -> Self {
+        self.spec.beat_interval_ms = beat_ms;
+        self
+    }
+
+    /// Its process says nothing when a test fails.
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
     /// Starts the process; returns when its terminals run.
     pub async fn start(mut self) -> Self {
         self.restart().await;
         self
     }
 
-    /// Starts it again, with the journal it has.
+    /// Starts it again, with the journal it has; returns when its terminals run.
     pub async fn restart(&mut self) {
+        self.launch();
+        self.ready().await;
+    }
+
+    /// Starts its process, and does not wait for it.
+    pub fn launch(&mut self) {
         let spec = self.folder.join(format!("{}.json", self.name));
         std::fs::write(&spec, serde_json::to_vec(&self.spec).expect("JSON")).expect("room on disk");
         let spec = spec.to_string_lossy().into_owned();
-        let mut process = Proc::start(&self.name, &self.program, &["terminal-host", "--spec", &spec], &self.folder, &[]);
-        process.hear("ready").await;
-        self.process = Some(process);
+        let process = Proc::start(&self.name, &self.program, &["terminal-host", "--spec", &spec], &self.folder, &[]);
+        self.process = Some(if self.quiet { process.quiet() } else { process });
+    }
+
+    /// Waits until its terminals run.
+    pub async fn ready(&mut self) {
+        self.process.as_mut().expect("it was launched").hear("ready").await;
+    }
+
+    /// Sends its process a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// How its process ended, if it has one and that has ended by itself.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.process.as_mut().and_then(Proc::has_ended)
+    }
+
+    /// Whether it has a process.
+    pub fn runs(&self) -> bool {
+        self.process.is_some()
     }
 
     /// From the next start on they talk to another server.
@@ -95,12 +149,35 @@ impl Fleet {
         process.hear("back").await;
     }
 
+    /// Stops it with SIGSTOP, and returns when it has stopped.
+    pub fn freeze(&self) {
+        self.process.as_ref().expect("it runs").freeze();
+    }
+
+    /// Ends it in order; returns when it has ended.
+    pub async fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.close_stdin();
+            process.exited(SOON * 2).await;
+        }
+    }
+
     /// Ends it with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill();
             self.killed.push((process.pid(), Clock::system().now_ms() * 1_000));
         }
+    }
+
+    /// Whether a handler of its process runs right now, by its own account.
+    pub fn at_work(&self) -> bool {
+        self.process.as_ref().is_some_and(|p| self.account().is_open(p.pid()))
+    }
+
+    /// Processes that were killed, and when (epoch microseconds).
+    pub fn killed(&self) -> &[(u32, i64)] {
+        &self.killed
     }
 
     /// Their account so far.

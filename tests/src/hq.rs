@@ -90,9 +90,22 @@ impl Hq {
     /// # Errors
     /// What it says.
     pub async fn ask<T: DeserializeOwned>(&self, endpoint: &str, request: &Value) -> Result<T, CliError> {
+        self.ask_within(endpoint, request, Duration::from_secs(10)).await
+    }
+
+    /// As [`Hq::ask`], with a time of one's own to wait.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn ask_within<T: DeserializeOwned>(
+        &self,
+        endpoint: &str,
+        request: &Value,
+        within: Duration,
+    ) -> Result<T, CliError> {
         let (noun, verb) = endpoint.split_once('.').expect("noun.verb");
         let ledger: &dyn Ledger = self.ledger.as_ref();
-        client::call(ledger, noun, verb, request, Duration::from_secs(10)).await
+        client::call(ledger, noun, verb, request, within).await
     }
 
     /// Submits a plan.

@@ -17,6 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 pub mod account;
+pub mod chaos;
 pub mod cli;
 pub mod cluster;
 pub mod fleet;

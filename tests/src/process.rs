@@ -7,12 +7,16 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::wait::{SOON, until};
 
 /// Lines of stderr shown when a test fails.
 const LINES_SHOWN: usize = 25;
+
+/// Set for a process of a test: it is killed when the thread that started it is gone, so that nothing outlives a test that was itself
+/// killed. See `bin/fanfold-under-test.rs`.
+pub const DIE_WITH_PARENT: &str = "FANFOLD_DIE_WITH_PARENT";
 
 /// A started process.
 pub struct Proc {
@@ -22,6 +26,7 @@ pub struct Proc {
     lines: Arc<Mutex<Vec<String>>>,
     stderr: PathBuf,
     ended: Option<ExitStatus>,
+    quiet: bool,
 }
 
 impl Proc {
@@ -34,7 +39,12 @@ impl Proc {
         let log = File::options().create(true).append(true).open(&stderr).expect("a file for stderr");
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        command.env_remove("FANFOLD_NATS").env_remove("FANFOLD_NATS_CREDS").env("FANFOLD_LOG", "info").env("TZ", "UTC");
+        command
+            .env_remove("FANFOLD_NATS")
+            .env_remove("FANFOLD_NATS_CREDS")
+            .env("FANFOLD_LOG", "info")
+            .env("TZ", "UTC")
+            .env(DIE_WITH_PARENT, "1");
         command.envs(environment.iter().copied());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{name} can't be started: {e}"));
         let stdin = child.stdin.take();
@@ -47,7 +57,21 @@ impl Proc {
                 heard.lock().unwrap_or_else(PoisonError::into_inner).push(line);
             }
         });
-        Self { name: name.to_owned(), child, stdin, lines, stderr, ended: None }
+        Self { name: name.to_owned(), child, stdin, lines, stderr, ended: None, quiet: false }
+    }
+
+    /// Says nothing when a test fails; its stderr is in its file all the same.
+    pub fn quiet(mut self) -> Self {
+        self.quiet = true;
+        self
+    }
+
+    /// How it ended, if it has.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("its status");
+        }
+        self.ended
     }
 
     /// Its process id.
@@ -93,6 +117,19 @@ impl Proc {
         kill_process(pid, signal).unwrap_or_else(|e| panic!("{} can't be sent {signal:?}: {e}", self.name));
     }
 
+    /// Stops it with SIGSTOP, and returns when it has stopped.
+    pub fn freeze(&self) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process id");
+        self.signal(Signal::STOP);
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
+    }
+
+    /// Closes its stdin: a process of terminals ends in order then.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
     /// Ends it with SIGKILL, as a power cut would, and waits until it is gone.
     pub fn kill(&mut self) {
         if self.ended.is_none() {
@@ -115,7 +152,7 @@ impl Proc {
 impl Drop for Proc {
     fn drop(&mut self) {
         self.kill();
-        if std::thread::panicking() {
+        if std::thread::panicking() && !self.quiet {
             let text = self.stderr();
             let lines: Vec<&str> = text.lines().collect();
             let from = lines.len().saturating_sub(LINES_SHOWN);

@@ -9,6 +9,8 @@ mod edges;
 mod elsewhere;
 #[path = "services/full.rs"]
 mod full;
+#[path = "services/heal.rs"]
+mod heal;
 #[path = "services/hq.rs"]
 mod hq;
 #[path = "services/large.rs"]

@@ -102,16 +102,22 @@ fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> (Vec<(usize
 pub(crate) async fn history(deps: &Deps, request: TaskRequest) -> Result<HistoryAnswer, ApiError> {
     let id = &request.task_id;
     let last_seq = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
-    let mut stored = deps.ledger.read(vec![subjects::task_filter(id)], 1, last_seq).await.map_err(|e| ledger_error(&e))?;
-    let mut events = Vec::new();
+    let mut stored = deps
+        .ledger
+        .read(vec![subjects::task_filter(id)], request.from.unwrap_or(1), last_seq)
+        .await
+        .map_err(|e| ledger_error(&e))?;
+    let (mut events, mut next) = (Vec::new(), None);
     let mut room = deps.ledger.max_payload().saturating_sub(crate::AROUND_BYTES);
     while let Some(message) = stored.next().await {
         let message = message.map_err(|e| ledger_error(&e))?;
         let size = message.payload.len() + message.subject.len() + 100;
-        if events.len() == HISTORY_MAX || size > room {
+        // A single one larger than the room is sent all the same: the answer says so if it can't be.
+        if events.len() == HISTORY_MAX || (size > room && !events.is_empty()) {
+            next = Some(message.seq);
             break;
         }
-        room -= size;
+        room = room.saturating_sub(size);
         let text = String::from_utf8(message.payload.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok());
         events.extend(text.map(|event| HistoryEvent {
             seq: message.seq,
@@ -120,11 +126,11 @@ pub(crate) async fn history(deps: &Deps, request: TaskRequest) -> Result<History
             event,
         }));
     }
-    if events.is_empty() {
+    if events.is_empty() && request.from.is_none() {
         // Nothing has happened to it yet, or there is no such task.
         get(deps, request).await?;
     }
-    Ok(HistoryAnswer { events })
+    Ok(HistoryAnswer { events, next })
 }
 
 /// `task.requeue`

@@ -85,6 +85,8 @@ pub enum Command {
     Backup(cmd::backup::BackupArgs),
     /// Bring a backup back, to an empty folder or a server without these streams
     Restore(cmd::restore::RestoreArgs),
+    /// Fold the log anew into the state bucket, while everything runs
+    Rebuild(cmd::rebuild::RebuildArgs),
     /// Say what is running and what is not, and what to do about it
     Doctor(cmd::doctor::DoctorArgs),
     /// The exit codes and what they mean

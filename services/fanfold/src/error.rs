@@ -73,6 +73,14 @@ pub enum CliError {
         /// Why.
         message: String,
     },
+    /// The server takes what is sent and answers nothing.
+    #[error("no answer for {waited_s} s while waiting for {what} (is the server frozen, its disk full, or its quorum lost?)")]
+    NoAnswer {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited_s: u64,
+    },
     /// Something that should always work did not.
     #[error("{0}")]
     Internal(String),
@@ -114,6 +122,7 @@ impl CliError {
             CliError::Ledger(error) => error.code(),
             CliError::Answer { .. } => "BAD_ANSWER",
             CliError::NotFound { code, .. } | CliError::No { code, .. } | CliError::Server { code, .. } => code,
+            CliError::NoAnswer { .. } => "NO_ANSWER",
             CliError::Internal(_) => "INTERNAL",
             CliError::Interrupted => "INTERRUPTED",
             CliError::OutputClosed => "OUTPUT_CLOSED",
@@ -130,6 +139,7 @@ impl CliError {
             | CliError::Ledger(_)
             | CliError::Server { .. }
             | CliError::Answer { .. }
+            | CliError::NoAnswer { .. }
             | CliError::Internal(_) => Exit::Unreachable,
             CliError::NotFound { .. } => Exit::NotFound,
             CliError::No { .. } => Exit::No,
@@ -163,7 +173,9 @@ impl CliError {
             CliError::Api(error) => hints_of_api(&error.code),
             CliError::NotFound { code: "UNKNOWN_PLAN", .. } => vec!["`fanfold plan ls` lists plans"],
             CliError::No { code: "VERIFY_FAILED", .. } => {
-                vec!["the log is the truth; docs/operations.md, \"The state bucket\", says how its records are written anew"]
+                vec![
+                    "the log is the truth; `fanfold rebuild` writes records anew; what the log has lost only a backup brings back",
+                ]
             }
             _ => Vec::new(),
         }

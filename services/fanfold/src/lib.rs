@@ -14,6 +14,7 @@ pub mod error;
 pub mod exit;
 pub mod host;
 pub mod out;
+pub mod patience;
 pub mod render;
 pub mod session;
 pub mod time;
@@ -128,6 +129,7 @@ pub async fn execute(command: Command, session: &Session) -> Result<Exit, CliErr
         Command::Events(args) => cmd::events::execute(&args, session).await,
         Command::Type(command) => cmd::types::execute(command, session).await,
         Command::Replay(args) => cmd::replay::execute(&args, session).await,
+        Command::Rebuild(args) => cmd::rebuild::execute(&args, session).await,
         Command::Doctor(args) => cmd::doctor::execute(&args, session).await,
         Command::ExitCodes => session.out.text(exit::TABLE).map(|()| Exit::Ok),
         Command::Demo(_)

@@ -2,26 +2,32 @@
 //!
 //! Two things are checked. Every `plan.summarised` is computed again from exactly the events up to its `asOfSeq`: the same bytes,
 //! the same sha256, the same counts, and the stored object is these bytes. Every record of the state bucket is compared, value by
-//! value, with the record the fold gives at the log's end; a task without events has no record.
+//! value, with the record the fold gives at the log's end; a task without events has no record. Then what the API tells readers is
+//! compared with the same fold. A log that has lost events of the plan makes all of it untrue, however well the rest agrees.
 
 pub mod offline;
+
+mod api;
 mod state;
 
 use std::time::Duration;
 
+use fanfold_domain::holes::Holes;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{LoggedPlanEvent, PlanEvent, Summarised};
 use fanfold_domain::rules::{Rules, UnsupportedRules};
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
+use fanfold_ledger::open::{fold_plan_event, fold_task_event, note_gaps};
 use fanfold_ledger::port::{Ledger, LedgerError, Stored};
 use fanfold_wire::digest::sha256_hex;
-use fanfold_wire::event::{LogEvent, decode};
+use fanfold_wire::event::{LogEvent, decode, decode_linked};
 use fanfold_wire::subjects::{plan_event, plan_filter, plan_tasks_filter};
 use futures::StreamExt;
 use serde::Serialize;
 
 use crate::error::CliError;
+use crate::patience;
 
 /// Differences told one by one.
 pub const DIFFERENCES_MAX: usize = 100;
@@ -38,6 +44,12 @@ pub struct VerifyReport {
     pub state_matches_replay: bool,
     /// Every summary computed again is the published one, byte for byte.
     pub summaries_reproduced: bool,
+    /// The API tells readers the same; absent: nobody answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_matches: Option<bool>,
+    /// Events of the plan that the log has lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holes: Option<Holes>,
     /// What differs, at most [`DIFFERENCES_MAX`].
     pub differences: Vec<String>,
     /// Differences not listed.
@@ -50,6 +62,8 @@ pub struct VerifyReport {
     pub summaries: u64,
     /// Records compared.
     pub records: u64,
+    /// Tasks the API told of.
+    pub told: u64,
 }
 
 impl VerifyReport {
@@ -58,18 +72,21 @@ impl VerifyReport {
             plan: plan.clone(),
             state_matches_replay: true,
             summaries_reproduced: true,
+            api_matches: None,
+            holes: None,
             differences: Vec::new(),
             differences_left_out: 0,
             events: 0,
             as_of_seq: 0,
             summaries: 0,
             records: 0,
+            told: 0,
         }
     }
 
     /// Whether everything is true.
     pub fn is_true(&self) -> bool {
-        self.state_matches_replay && self.summaries_reproduced && self.differences.is_empty()
+        self.state_matches_replay && self.summaries_reproduced && self.holes.is_none() && self.differences.is_empty()
     }
 
     fn differs(&mut self, what: String) {
@@ -97,6 +114,16 @@ pub enum VerifyError {
     /// The log has no submission of it.
     #[error("the log has no plan `{0}` (up to the sequence asked for)")]
     UnknownPlan(PlanId),
+    /// The log has no submission of it, and has lost events.
+    #[error("the log has no plan `{plan}`, and it has lost #{from} to #{to} and maybe more (`fanfold doctor`)")]
+    Lost {
+        /// The plan.
+        plan: PlanId,
+        /// First sequence missing.
+        from: u64,
+        /// Last sequence missing of the first gap.
+        to: u64,
+    },
     /// The log or a bucket did not answer.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -108,6 +135,9 @@ pub enum VerifyError {
         /// Its rules.
         source: UnsupportedRules,
     },
+    /// The API can't be asked.
+    #[error("the API could not be compared: {0}")]
+    Api(String),
     /// A record could not be written as JSON.
     #[error("a record could not be written as JSON: {0}")]
     Unwritable(String),
@@ -117,29 +147,49 @@ impl From<VerifyError> for CliError {
     fn from(error: VerifyError) -> Self {
         match error {
             VerifyError::UnknownPlan(_) => CliError::NotFound { code: "UNKNOWN_PLAN", message: error.to_string() },
+            VerifyError::Lost { .. } => CliError::No { code: "VERIFY_FAILED", message: error.to_string() },
             VerifyError::Ledger(error) => CliError::Ledger(error),
             VerifyError::Unsupported { .. } => CliError::No { code: "UNSUPPORTED_RULES", message: error.to_string() },
+            VerifyError::Api(_) => CliError::Server { code: "UNAVAILABLE", message: error.to_string() },
             VerifyError::Unwritable(_) => CliError::Internal(error.to_string()),
         }
     }
 }
 
-/// A plan's events folded one after the other.
-#[derive(Debug, Default)]
+/// A plan's events folded one after the other, with an eye for what is missing.
+#[derive(Debug)]
 struct Folder {
     view: Option<PlanView>,
     /// Why there is no view, where the plan's rules are not this build's.
     unsupported: Option<UnsupportedRules>,
+    gaps: Vec<(u64, u64)>,
     events: u64,
 }
 
 impl Folder {
+    async fn new(ledger: &dyn Ledger) -> Result<Self, LedgerError> {
+        Ok(Self::over(ledger.gaps().await?))
+    }
+
+    /// Of a log that is known to lack these ranges.
+    fn over(gaps: Vec<(u64, u64)>) -> Self {
+        Self { view: None, unsupported: None, gaps, events: 0 }
+    }
+
     /// The view, or why there is none.
-    fn view(self, plan: &PlanId) -> Result<PlanView, VerifyError> {
-        match (self.view, self.unsupported) {
-            (Some(view), _) => Ok(view),
-            (None, Some(source)) => Err(VerifyError::Unsupported { plan: plan.clone(), source }),
-            (None, None) => Err(VerifyError::UnknownPlan(plan.clone())),
+    fn into_view(mut self, plan: &PlanId) -> Result<PlanView, VerifyError> {
+        match self.view.take() {
+            Some(view) => Ok(view),
+            None => Err(self.missing(plan)),
+        }
+    }
+
+    /// Why there is no view.
+    fn missing(&self, plan: &PlanId) -> VerifyError {
+        match (&self.unsupported, self.gaps.first()) {
+            (Some(source), _) => VerifyError::Unsupported { plan: plan.clone(), source: source.clone() },
+            (None, Some((from, to))) => VerifyError::Lost { plan: plan.clone(), from: *from, to: *to },
+            (None, None) => VerifyError::UnknownPlan(plan.clone()),
         }
     }
 
@@ -153,12 +203,21 @@ impl Folder {
     /// Folds one message; what can't be read is passed over, as every service does.
     fn apply(&mut self, stored: &Stored) {
         self.events += 1;
-        match (decode(stored.seq, stored.time_ms, &stored.subject, &stored.payload), &mut self.view) {
-            (Ok(LogEvent::Plan(_, event)), None) => self.begin(&event),
-            (Ok(LogEvent::Plan(_, event)), Some(view)) => view.apply_plan(&event),
-            (Ok(LogEvent::Task(task, event)), Some(view)) => drop(view.apply_task(&task.target, &event)),
-            (Ok(LogEvent::Task(..) | LogEvent::Fence(_)), _) => {}
+        match (decode_linked(stored.seq, stored.time_ms, &stored.subject, &stored.payload), &mut self.view) {
+            (Ok((LogEvent::Plan(_, event), _)), None) => self.begin(&event),
+            (Ok((LogEvent::Plan(_, event), before)), Some(view)) => fold_plan_event(view, &self.gaps, &event, before),
+            (Ok((LogEvent::Task(task, event), before)), Some(view)) => {
+                fold_task_event(view, &self.gaps, &task.target, &event, before);
+            }
+            (Ok((LogEvent::Task(..) | LogEvent::Fence(_), _)), _) => {}
             (Err(error), _) => tracing::warn!(seq = stored.seq, %error, "verify.unreadable_event"),
+        }
+    }
+
+    /// Notes what is missing up to a sequence: a summary there was made knowing it.
+    fn look_to(&mut self, seq: u64) {
+        if let Some(view) = &mut self.view {
+            note_gaps(view, &self.gaps, seq);
         }
     }
 }
@@ -172,12 +231,13 @@ fn filters(plan: &PlanId) -> Vec<String> {
 /// # Errors
 /// [`VerifyError::UnknownPlan`] when there is no submission up to it; the ledger's.
 pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<PlanView, VerifyError> {
-    let mut folder = Folder::default();
+    let mut folder = Folder::new(ledger).await?;
     let mut events = ledger.read(filters(plan), 1, to).await?;
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
     }
-    folder.view(plan)
+    folder.look_to(to);
+    folder.into_view(plan)
 }
 
 /// Every `plan.summarised` of a plan up to a sequence, with its own sequence.
@@ -212,22 +272,35 @@ pub async fn verify_plan(ledger: &dyn Ledger, plan: &PlanId) -> Result<VerifyRep
 /// As [`verify_plan`].
 pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Duration) -> Result<VerifyReport, VerifyError> {
     let mut report = VerifyReport::new(plan);
+    patience::step("the log's last sequence");
     let last = ledger.last_seq().await?;
+    patience::step("the plan's events");
     let mut due = summaries(ledger, plan, last).await?.into_iter().peekable();
-    let mut folder = Folder::default();
+    let mut folder = Folder::new(ledger).await?;
     let mut events = ledger.read(filters(plan), 1, last).await?;
     while let Some(stored) = events.next().await {
         let stored = stored?;
+        patience::alive();
         while let Some((seq, summarised)) = due.next_if(|(_, s)| s.this.as_of_seq < stored.seq) {
+            folder.look_to(seq);
             check_summary(ledger, folder.view.as_ref(), seq, &summarised, &mut report).await?;
         }
         folder.apply(&stored);
     }
     for (seq, summarised) in due {
+        folder.look_to(seq);
         check_summary(ledger, folder.view.as_ref(), seq, &summarised, &mut report).await?;
     }
-    if folder.view.is_none() {
-        return folder.view(plan).map(|_| report);
+    folder.look_to(last);
+    match &folder.view {
+        Some(view) => report.holes = view.plan.holes,
+        None => return Err(folder.missing(plan)),
+    }
+    if let Some(Holes { count, from_seq, to_seq }) = report.holes {
+        // In front of everything else: whatever differs, this is why.
+        report
+            .differences
+            .insert(0, format!("the log has lost events of this plan: {count} holes, the first #{from_seq} to #{to_seq}"));
     }
     state::check(ledger, plan, &mut folder, last, catch_up, &mut report).await?;
     Ok(report)
@@ -266,6 +339,7 @@ async fn check_summary(
     if sha256 != this.sha256 {
         report.summary_differs(format!("{name}: sha256 is {}, the log gives {sha256}", this.sha256));
     }
+    patience::step(format!("the document of summary {}", this.revision));
     match ledger.get_object(&this.sha256).await? {
         None => report.summary_differs(format!("{name}: the object {} is missing", this.sha256)),
         Some(stored) if sha256_hex(&stored) != this.sha256 => {

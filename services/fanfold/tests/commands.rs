@@ -11,6 +11,7 @@ use fanfold_domain::testing::{hq, spec};
 use fanfold_ledger::port::{Buckets, Bus, Log, Objects};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::record::Checkpoint;
+use futures::StreamExt;
 use serde_json::{Value, json};
 
 fn submitted(request: &Value) -> Value {
@@ -268,6 +269,13 @@ async fn the_doctor_tells_what_is_bad() {
     let checkpoint = common::to_bytes(&Checkpoint::new(3, Default::default()));
     world.ledger.put_checkpoint(checkpoint, 0).await.unwrap().unwrap();
     world.api(|_, _| json!({"ok": {"plans": []}})).await;
+    let recorder = world.ledger.clone();
+    let mut reports = recorder.subscribe("ff.report.*", None).await.unwrap();
+    tokio::spawn(async move {
+        while let Some(report) = reports.next().await {
+            recorder.publish(&report.reply.unwrap(), Bytes::from_static(b"[]")).await.unwrap();
+        }
+    });
     let beating = world.ledger.clone();
     let beats = tokio::spawn(async move {
         loop {

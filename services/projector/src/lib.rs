@@ -3,14 +3,20 @@
 //! A view only: no service decides from it, and it can be thrown away. One record a key a flush, pipelined; then the checkpoint, after
 //! every record's ack and expecting its own last write. Refused means that another projector writes: stand by, and when that one falls
 //! silent take over by writing every open plan anew, and from the log whatever ended since its last checkpoint.
+//!
+//! Being the only writer it knows what its bucket must look like (`tally`). A bucket that looks otherwise (a lost tail, a record put or
+//! deleted by somebody, a bucket made anew) is compared with the log record by record and put right ([`audit`]), without being asked.
 
+pub mod audit;
 mod flush;
+mod keep;
+mod tally;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fanfold_ledger::open::{Changes, OpenPlans, plans_since};
+use fanfold_ledger::open::{Changes, OpenPlans, missing_to, plans_since};
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::record::Checkpoint;
@@ -25,13 +31,18 @@ pub struct ProjectorConfig {
     pub flush_ms: u64,
     /// After so long without a checkpoint of the other projector, while the log moved on, this one takes over, in milliseconds.
     pub lease_ms: u64,
+    /// Between two comparisons of the whole bucket with the log where nothing looks wrong, in seconds; 0: never.
+    pub audit_s: u64,
 }
 
 impl Default for ProjectorConfig {
     fn default() -> Self {
-        Self { flush_ms: 100, lease_ms: 3_000 }
+        Self { flush_ms: 100, lease_ms: 3_000, audit_s: 3_600 }
     }
 }
+
+/// Ended plans folded before the shutdown is looked at again.
+const ENDED_PER_TURN: usize = 16;
 
 /// What the projector works with.
 #[derive(Clone)]
@@ -91,14 +102,19 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
     let changes = deps.open.subscribe(true);
     let position = deps.open.position();
     let reconnects = position.borrow().reconnects;
+    let lost_since = |c: &Checkpoint| missing_to(deps.open.read().gaps(), c.seq) != c.missing;
+    let parsed = found.as_ref().and_then(|e| Checkpoint::parse(&e.value));
+    let healed = parsed.as_ref().and_then(|c| c.healed.clone()).unwrap_or_default();
+    let checkpoint = parsed.filter(|c| !lost_since(c));
     let mut writer = Writer {
         deps,
         revision: found.as_ref().map_or(0, |e| e.revision),
         written_seq: 0,
         flush: flush::Flush::default(),
         at: Instant::now(),
+        keep: keep::Keep::begin(deps, checkpoint.as_ref(), found.as_ref().map_or(0, |e| e.revision), healed).await?,
     };
-    if !writer.heal(found.and_then(|e| Checkpoint::parse(&e.value)), shutdown).await? {
+    if !writer.heal(checkpoint, shutdown).await? {
         return Ok(Ended::Shutdown);
     }
     // An idle writer moves its checkpoint on, too: a standby must not take it for dead.
@@ -109,6 +125,7 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
             () = shutdown.wait() => {}
             () = changes.changed() => {}
             () = tokio::time::sleep(idle) => {}
+            () = writer.keep.in_a_hurry() => {}
         }
         // A task that is handed out and done within this pause is written once.
         let ending = tokio::select! {
@@ -120,10 +137,13 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
             return Ok(Ended::Reconnected);
         }
         // The sequence first: whatever is at or below it is among the changes taken after.
-        let seq = deps.open.read().seq();
+        let (seq, mark, missing) = {
+            let model = deps.open.read();
+            (model.seq(), model.mark(), missing_to(model.gaps(), model.seq()))
+        };
         let taken = changes.take();
-        if !taken.is_empty() || seq > writer.written_seq {
-            if !writer.write(&taken, seq).await? {
+        if !taken.is_empty() || seq > writer.written_seq || writer.keep.wants_checkpoint() {
+            if !writer.write(&taken, seq, (mark, missing)).await? {
                 return Ok(Ended::Refused);
             }
             changes.release(seq);
@@ -131,6 +151,7 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
         if ending {
             return Ok(Ended::Shutdown);
         }
+        writer.keep.look(deps, writer.written_seq).await?;
     }
 }
 
@@ -142,36 +163,45 @@ struct Writer<'d> {
     flush: flush::Flush,
     /// When the checkpoint was last known to be this writer's.
     at: Instant,
+    /// Watches over what is written.
+    keep: keep::Keep,
 }
 
 impl Writer<'_> {
-    /// Writes what the fold has no more: plans that ended since the checkpoint, or, where there is none, every plan there ever was.
+    /// Writes what the fold has no more: plans that ended since the checkpoint. Where there is none the audit writes what is missing.
     /// `false`: interrupted by the shutdown.
-    async fn heal(&self, checkpoint: Option<Checkpoint>, shutdown: &Shutdown) -> Result<bool, LedgerError> {
+    async fn heal(&mut self, checkpoint: Option<Checkpoint>, shutdown: &Shutdown) -> Result<bool, LedgerError> {
         let seq = self.deps.open.read().seq();
-        for plan in plans_since(self.deps.ledger.as_ref(), checkpoint, seq).await? {
+        if checkpoint.as_ref().is_none_or(|c| c.seq > seq) || self.deps.open.read().went_back().is_some() {
+            return Ok(true);
+        }
+        let mut plans = plans_since(self.deps.ledger.as_ref(), checkpoint, seq).await?;
+        plans.retain(|plan| self.deps.open.read().plan(plan).is_none());
+        for group in plans.chunks(ENDED_PER_TURN) {
             if shutdown.is_triggered() {
                 return Ok(false);
             }
-            let in_memory = self.deps.open.read().plan(&plan).is_some();
-            if !in_memory {
-                self.flush.write_ended(self.deps, &plan, seq).await?;
-            }
+            self.flush.write_ended(self.deps, group, seq).await?;
         }
         Ok(true)
     }
 
     /// One flush and its checkpoint; `false`: somebody else wrote the checkpoint.
-    async fn write(&mut self, taken: &Changes, seq: u64) -> Result<bool, LedgerError> {
+    async fn write(&mut self, taken: &Changes, seq: u64, (mark, missing): (String, u64)) -> Result<bool, LedgerError> {
         // After a long pause (a frozen process) somebody else may have taken over: nothing old may go over what they wrote.
         if self.at.elapsed() > self.deps.lease() / 2 && !self.still_mine().await? {
             return Ok(false);
         }
         self.flush.write(self.deps, taken).await?;
-        let checkpoint = Checkpoint::new(seq, flush::open_plans(self.deps));
+        self.keep.wrote(self.deps, std::mem::take(&mut self.flush.puts)).await?;
+        let (trail, healed) = self.keep.told(self.revision == 0);
+        let checkpoint = Checkpoint::new(seq, flush::open_plans(self.deps)).with(mark, missing, trail, healed);
         let text = serde_json::to_vec(&checkpoint).map_err(|e| LedgerError::Other(e.to_string()))?;
         match self.deps.ledger.put_checkpoint(Bytes::from(text), self.revision).await? {
-            Some(new) => self.revision = new,
+            Some(new) => {
+                self.keep.wrote_checkpoint(self.revision == 0);
+                self.revision = new;
+            }
             None => {
                 self.repair(taken).await?;
                 return Ok(false);

@@ -3,6 +3,7 @@
 
 mod executions;
 mod faults;
+mod nonce;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub enum HandlerKind {
     CollectLog,
     /// Nothing, at once.
     Noop,
+    /// Nothing, and its result holds a number drawn anew by every run: two runs can be told apart by what they returned.
+    Nonce,
 }
 
 /// One terminal of a host.
@@ -68,6 +71,13 @@ pub struct HostSpec {
     /// How long the handler takes besides its work, in milliseconds: from, to; drawn from task and attempt.
     #[serde(default)]
     pub work_ms: (u64, u64),
+    /// Tasks each terminal runs at once.
+    #[serde(default = "one")]
+    pub slots: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The running terminals of a process.
@@ -114,6 +124,7 @@ impl Host {
                     Arc::new(CollectLog { root: self.spec.stores.join(terminal.id.as_str()), zone: zone.clone() })
                 }
                 HandlerKind::Noop => Arc::new(Noop),
+                HandlerKind::Nonce => Arc::new(nonce::Nonce),
             };
             let handler = Arc::new(faults::Faulty {
                 inner,
@@ -133,6 +144,7 @@ impl Host {
     fn config(&self, terminal: &HostedTerminal) -> TerminalConfig {
         let has = |fault| terminal.faults.contains(&fault);
         TerminalConfig {
+            slots: self.spec.slots,
             beat_interval_ms: self.spec.beat_interval_ms,
             sync_jitter_ms: self.spec.beat_interval_ms,
             // A store that hangs says nothing, not even that its time is up.

@@ -51,7 +51,8 @@ pub fn next_step(view: &PlanView, now_ms: i64) -> Convergence {
             return Convergence::Summarise(SummaryKind::Complete);
         }
     }
-    if plan.deadline_seq.is_none() && plan.close.is_none() && now_ms >= deadline_ms {
+    // Also while it is being closed, as long as it has no summary: the first one is complete or partial, never the final one.
+    if plan.deadline_seq.is_none() && (plan.close.is_none() || plan.summary.is_none()) && now_ms >= deadline_ms {
         return Convergence::DeadlineReached;
     }
     if plan.close.is_some() {

@@ -12,6 +12,7 @@ pub mod bits;
 pub mod dispatch;
 pub mod event;
 pub mod fold;
+pub mod holes;
 pub mod ids;
 pub mod plan;
 pub mod retry;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::holes::Holes;
 use crate::ids::{PlanId, TargetId, TaskId};
 use crate::rules::{Rules, UnsupportedRules};
 
@@ -212,6 +213,10 @@ pub struct Plan {
     pub plan_seq: u64,
     /// Plan events that made no sense where they stood (a second seal): counted, never applied.
     pub ignored: u32,
+    /// Events that must have been there and are not; `None`: none is known to be missing.
+    pub holes: Option<Holes>,
+    /// Start of the last gap of the log that was noted: each is noted once.
+    pub gap_seq: u64,
 }
 
 impl Plan {
@@ -240,6 +245,8 @@ impl Plan {
             final_seq: None,
             plan_seq: seq,
             ignored: 0,
+            holes: None,
+            gap_seq: 0,
         })
     }
 

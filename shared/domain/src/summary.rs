@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::aggregate::{self, Aggregate};
+use crate::holes::Holes;
 use crate::plan::{Below, Plan, SummaryKind, SummaryRef};
 use crate::sets::{SetCounts, TaskSet, row_changed_seq, set_of};
 use crate::task::{FailReason, Task, TaskError, TaskState, Waiting};
@@ -111,6 +112,9 @@ pub struct Summary<'v> {
     pub previous: Option<SummaryRef>,
     /// Verdict.
     pub verdict: PlanVerdict,
+    /// Events the log has lost: this account may lack something. Absent where none is known to be missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holes: Option<Holes>,
     /// Sealed count.
     pub total: u32,
     /// SHA-256 of the sealed list.
@@ -170,6 +174,7 @@ impl<'v> Summary<'v> {
             // Rows don't change any more once the plan is closed, but late reports may have been folded since.
             as_of_seq: plan.closed_seq.filter(|_| kind == SummaryKind::Final).unwrap_or(view.last_seq),
             verdict: verdict(plan, &counts),
+            holes: plan.holes,
             total: seal.count,
             targets_sha256: &seal.sha256,
             counts,
@@ -201,7 +206,8 @@ impl<'v> Summary<'v> {
 /// The verdict on these counts.
 pub fn verdict(plan: &Plan, counts: &SetCounts) -> PlanVerdict {
     let total = counts.total();
-    if u64::from(counts.succeeded) == total {
+    // Over a hole nothing is whole: what is missing may be a target, or the word that undid a success.
+    if u64::from(counts.succeeded) == total && plan.holes.is_none() {
         return PlanVerdict::Full;
     }
     let share = f64::from(counts.succeeded) / total.max(1) as f64;

@@ -51,8 +51,20 @@ impl PlanView {
 
     /// Folds a plan event.
     pub fn apply_plan(&mut self, logged: &LoggedPlanEvent) {
+        self.apply_plan_after(logged, None);
+    }
+
+    /// Folds a plan event that says which of the plan's events is the last before it; one that is not there is a hole.
+    pub fn apply_plan_after(&mut self, logged: &LoggedPlanEvent, before_seq: Option<u64>) {
         if logged.seq <= self.last_seq {
             return;
+        }
+        if self.is_over() {
+            self.plan.ignored += 1;
+            return;
+        }
+        if let Some(missing) = before_seq.filter(|seq| *seq > self.plan.plan_seq) {
+            self.plan.note_hole(missing, missing);
         }
         self.last_seq = logged.seq;
         self.plan.apply(logged);
@@ -61,7 +73,18 @@ impl PlanView {
 
     /// Folds a task event; gives the task's index and what it did.
     pub fn apply_task(&mut self, target: &TargetId, logged: &LoggedTaskEvent) -> Option<(usize, Effect)> {
-        if logged.seq <= self.last_seq {
+        self.apply_task_after(target, logged, None)
+    }
+
+    /// Folds a task event; a decision says which decision is the last before it, and one that is not there is a hole. Nothing is folded
+    /// into a plan that is over: what every service may have forgotten must not depend on who still remembers it.
+    pub fn apply_task_after(
+        &mut self,
+        target: &TargetId,
+        logged: &LoggedTaskEvent,
+        before_seq: Option<u64>,
+    ) -> Option<(usize, Effect)> {
+        if logged.seq <= self.last_seq || self.is_over() {
             return None;
         }
         self.last_seq = logged.seq;
@@ -70,6 +93,9 @@ impl PlanView {
             return None;
         };
         let task = self.tasks.get_mut(index)?;
+        if let Some(missing) = before_seq.filter(|seq| *seq > task.decision_seq) {
+            self.plan.note_hole(missing, missing);
+        }
         let effect = fold::fold(&self.plan, target, &self.stage, task, logged);
         self.finals.set(index, task.state.is_final());
         self.live.set(index, task.state.is_live());

@@ -12,6 +12,10 @@ use bytes::Bytes;
 use futures::Stream;
 use tokio::sync::watch;
 
+mod messages;
+
+pub use messages::{BusMessage, RequestError};
+
 /// A stream of items that owns whatever it reads from.
 pub type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
@@ -119,6 +123,40 @@ pub enum LedgerError {
     /// Credentials were refused.
     #[error("the server refused these credentials: {0} (check --creds / FANFOLD_NATS_CREDS)")]
     Unauthorized(String),
+    /// The log is shorter than what was folded from it, or holds other events there: its tail is lost, or it is another log.
+    #[error(
+        "the log went back: #{folded} had been folded, it now ends at #{last} or holds another event there (events are lost; everything is folded anew from what the log has; restore a backup or a replica if there is one)"
+    )]
+    WentBack {
+        /// Last sequence folded.
+        folded: u64,
+        /// Last sequence of the log.
+        last: u64,
+    },
+    /// Events that had been folded are no longer in the log.
+    #[error(
+        "the log has lost #{from} to #{to} (a damaged store; everything is folded anew from what the log has; restore a backup or a replica if there is one)"
+    )]
+    Damaged {
+        /// First sequence missing.
+        from: u64,
+        /// Last sequence missing.
+        to: u64,
+    },
+    /// The log is not there, and the state bucket says that there was one.
+    #[error(
+        "the log FANFOLD is not there, but its events up to #{seq} had been folded: the server lost it or can't read its store (see the server's own log). Restore a backup or a replica; nothing is made in its place. To begin with an empty log, delete the stream KV_fanfold-state first"
+    )]
+    LogMissing {
+        /// Last sequence known to have been in it.
+        seq: u64,
+    },
+    /// A stream or bucket is not there.
+    #[error("{asset} is not there (`fanfold up` and `fanfold serve` make what is absent when they start)")]
+    AssetMissing {
+        /// Name of the stream.
+        asset: String,
+    },
     /// Something stored cannot be read.
     #[error("the store answered something unreadable: {0}")]
     Corrupt(String),
@@ -136,6 +174,10 @@ impl LedgerError {
             LedgerError::ServerTooOld { .. } => "SERVER_TOO_OLD",
             LedgerError::AssetMismatch { .. } => "ASSET_MISMATCH",
             LedgerError::Unauthorized(_) => "UNAUTHORIZED",
+            LedgerError::WentBack { .. } => "LOG_WENT_BACK",
+            LedgerError::Damaged { .. } => "LOG_DAMAGED",
+            LedgerError::LogMissing { .. } => "LOG_MISSING",
+            LedgerError::AssetMissing { .. } => "ASSET_MISSING",
             LedgerError::Corrupt(_) => "CORRUPT",
             LedgerError::Other(_) => "LEDGER_ERROR",
         }
@@ -224,6 +266,9 @@ impl Room {
     }
 }
 
+/// Missing ranges of the log told at most.
+pub const GAPS_MAX: usize = 1_024;
+
 /// The append-only log.
 #[async_trait]
 pub trait Log: Send + Sync {
@@ -252,6 +297,10 @@ pub trait Log: Send + Sync {
         Ok(None)
     }
 
+    /// Ranges `(from, to)`, first and last missing sequence, that the log should hold and does not, in order. Nobody may delete, so each
+    /// is damage. At most [`GAPS_MAX`]; what lies after the last of these is not told.
+    async fn gaps(&self) -> Result<Vec<(u64, u64)>, LedgerError>;
+
     /// Last message under a filter, read from the stream's leader.
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError>;
 
@@ -274,6 +323,17 @@ pub struct Entry {
     pub value: Bytes,
 }
 
+/// How a bucket stands as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// When it was made: a bucket that was deleted and made again is another one.
+    pub bucket: String,
+    /// Last revision given.
+    pub last_revision: u64,
+    /// Messages it holds: records and deletion marks.
+    pub records: u64,
+}
+
 /// The buckets: views for readers, never what a decision is made from.
 #[async_trait]
 pub trait Buckets: Send + Sync {
@@ -284,6 +344,11 @@ pub trait Buckets: Send + Sync {
     /// All records of `fanfold-state` whose key matches a filter such as `task.plan_1.>` or `plan.*`; ends.
     /// A record rewritten meanwhile may come twice; the later one counts.
     async fn list_state(&self, filter: &str) -> Result<BoxStream<Result<Entry, LedgerError>>, LedgerError>;
+    /// Writes one record if its last revision is still `expect`; 0 = there is none, or a deleted one. An empty value deletes it.
+    /// `None`: somebody else wrote it.
+    async fn put_state_if(&self, key: &str, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError>;
+    /// How `fanfold-state` stands as a whole, asked of its leader: one cheap request.
+    async fn state_extent(&self) -> Result<Extent, LedgerError>;
     /// Writes the checkpoint if its last revision is still `expect` (0 = none). `None`: somebody else wrote it.
     async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError>;
     /// The checkpoint, if there is one.
@@ -314,38 +379,6 @@ pub trait Objects: Send + Sync {
     async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), LedgerError>;
     /// Reads an object.
     async fn get_object(&self, name: &str) -> Result<Option<Bytes>, LedgerError>;
-}
-
-/// A message of core NATS (not stored).
-#[derive(Debug, Clone)]
-pub struct BusMessage {
-    /// Subject it came in on.
-    pub subject: String,
-    /// Where an answer goes, if one is wanted.
-    pub reply: Option<String>,
-    /// Body.
-    pub payload: Bytes,
-    /// Sequence in the log, on messages the log itself republished (`ff.cmd.>`, header `Nats-Sequence`).
-    pub seq: Option<u64>,
-}
-
-/// Why a request had no answer.
-#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum RequestError {
-    /// Nobody listens there.
-    #[error("nobody answers on {0} (is `fanfold up` or `fanfold serve --role api` running on this server?)")]
-    NoResponders(String),
-    /// No answer in time.
-    #[error("no answer on {subject} within {timeout_ms} ms")]
-    Timeout {
-        /// Subject asked.
-        subject: String,
-        /// Time waited.
-        timeout_ms: u64,
-    },
-    /// The connection is gone, or the payload is over the server's limit.
-    #[error("the request could not be sent: {0}")]
-    Send(String),
 }
 
 /// Plain messaging: beats, syncs, reports, requests.

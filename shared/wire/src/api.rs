@@ -187,6 +187,9 @@ pub struct PlanList {
 pub struct TaskRequest {
     /// The task.
     pub task_id: TaskId,
+    /// `task.history`: only events from this sequence of the log on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
 }
 
 /// One event of a task, as the log holds it.
@@ -207,8 +210,11 @@ pub struct HistoryEvent {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryAnswer {
-    /// Everything that happened to the task, in the log's order.
+    /// What happened to the task, in the log's order.
     pub events: Vec<HistoryEvent>,
+    /// One message does not hold more; ask again from this sequence on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
 }
 
 /// `task.list`

@@ -1,7 +1,7 @@
 //! Events as CloudEvents 1.0 JSON, and their computed ids.
 
 use fanfold_domain::Json;
-use fanfold_domain::event::{Dispatched, ExpiryReason, LoggedTaskEvent, TaskEvent, TimeoutKind, Verdict};
+use fanfold_domain::event::{Dispatched, ExpiryReason, LoggedTaskEvent, TaskEvent, TimeoutKind, Verdict, Writer};
 use fanfold_domain::ids::{PlanId, TargetId, TaskId, TerminalId};
 use fanfold_domain::plan::{LoggedPlanEvent, PlanEvent};
 use serde::{Deserialize, Serialize};
@@ -377,18 +377,30 @@ pub enum LogEvent {
 
 /// Reads a stored message. Identity comes from the subject; the envelope's own claims are not trusted.
 pub fn decode(seq: u64, time_ms: i64, subject: &str, payload: &[u8]) -> Result<LogEvent, EventError> {
+    decode_linked(seq, time_ms, subject, payload).map(|(event, _)| event)
+}
+
+/// As [`decode`], with the sequence of the decision or plan event before it, which HQ's own ids name; `None`: the first, or a report.
+pub fn decode_linked(seq: u64, time_ms: i64, subject: &str, payload: &[u8]) -> Result<(LogEvent, Option<u64>), EventError> {
     let parsed = LogSubject::parse(subject).ok_or_else(|| EventError::Subject(clip(subject).to_owned()))?;
     match parsed {
-        LogSubject::Fence { role } => Ok(LogEvent::Fence(role)),
+        LogSubject::Fence { role } => Ok((LogEvent::Fence(role), None)),
         LogSubject::Plan { plan, event } => {
             let envelope = Envelope::parse(payload)?;
+            let before_seq = if event == "targets" { None } else { before_of(&envelope) };
             let event = decode_plan(&event, envelope.data)?;
-            Ok(LogEvent::Plan(plan, LoggedPlanEvent { seq, time_ms, event }))
+            Ok((LogEvent::Plan(plan, LoggedPlanEvent { seq, time_ms, event }), before_seq))
         }
         LogSubject::Task { task, writer, .. } => {
             let envelope = Envelope::parse(payload)?;
+            let before_seq = if writer == Writer::Hq { before_of(&envelope) } else { None };
             let event = decode_task(envelope.name()?, envelope.data)?;
-            Ok(LogEvent::Task(task, LoggedTaskEvent { seq, time_ms, writer, event }))
+            Ok((LogEvent::Task(task, LoggedTaskEvent { seq, time_ms, writer, event }), before_seq))
         }
     }
+}
+
+/// Third part of an id `<about>/<event>/<sequence before it>...`; 0 is nothing.
+fn before_of(envelope: &Envelope<'_>) -> Option<u64> {
+    envelope.id.as_deref()?.split('/').nth(2)?.parse().ok().filter(|seq| *seq > 0)
 }

@@ -202,6 +202,7 @@ fn attempt(said: &Said, superseded: bool) -> Attempt {
         number: said.attempt,
         terminal,
         dispatched_seq: said.seq,
+        dispatched_ms: said.time_ms,
         began: false,
         ended: None,
         ended_ms: 0,

@@ -1,6 +1,6 @@
 //! One plan: its sealed list, its tasks, and what was said about it as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ pub(crate) struct Policy {
     pub(crate) jitter: f64,
     pub(crate) business: Vec<String>,
     pub(crate) closed_seq: Option<u64>,
+    /// How far a writer's clock may be from the log's, in milliseconds.
+    pub(crate) clocks_apart_ms: i64,
 }
 
 impl Policy {
@@ -71,7 +73,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    fn read(said: &PlanSaid) -> Option<Self> {
+    pub(crate) fn read(said: &PlanSaid) -> Option<Self> {
         let data = &said.value;
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let small = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
@@ -132,11 +134,40 @@ pub struct Plan {
     /// `plan.submitted`'s data.
     pub submitted: Value,
     pub(crate) policy: Policy,
+    /// Targets of tasks that are out.
+    pub(crate) out: BTreeSet<String>,
+    /// Targets of tasks that have an attempt to be stopped.
+    pub(crate) out_beside: BTreeSet<String>,
+    /// Who is in which set, as it changed.
+    pub(crate) changes: Vec<Change>,
+    /// Sequences of every event of the plan and its tasks.
+    pub(crate) event_seqs: Vec<u64>,
+    /// Sequence at which hand-outs were paused, while they are.
+    pub(crate) paused_seq: Option<u64>,
+    /// Limits that were in force before, and until when (epoch ms) a hand-out decided under one may still come in.
+    pub(crate) former_limits: Vec<(u64, i64)>,
+    /// Digest of the content of each report, by its id.
+    pub(crate) report_ids: BTreeMap<String, [u8; 32]>,
+    /// Targets of the chunks as they came, repeated ones too.
+    pub(crate) listed: Vec<String>,
 }
+
+/// One task went from one set to another, or ended, or was opened again.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) seq: u64,
+    pub(crate) from: &'static str,
+    pub(crate) to: &'static str,
+    /// 1: it was opened; -1: it ended; 0.
+    pub(crate) opened: i64,
+}
+
+/// How long a hand-out decided under a limit that was lowered meanwhile may be under way, in milliseconds.
+const LIMIT_SETTLES_MS: i64 = 5_000;
 
 impl Plan {
     /// Begins with `plan.submitted`.
-    pub(crate) fn begin(id: &str, said: &PlanSaid) -> Option<Self> {
+    pub(crate) fn begin(id: &str, said: &PlanSaid, clocks_apart_ms: i64) -> Option<Self> {
         let data = &said.value;
         let retry = &data["retry"];
         let codes = |value: &Value| value.as_array().map(|l| l.iter().filter_map(|c| c.as_str().map(str::to_owned)).collect());
@@ -146,6 +177,7 @@ impl Plan {
             jitter: retry["jitter"].as_f64()?,
             business: codes(&retry["business"])?,
             closed_seq: None,
+            clocks_apart_ms,
         };
         Some(Self {
             id: id.to_owned(),
@@ -166,7 +198,57 @@ impl Plan {
             plan_seq: said.seq,
             submitted: data.clone(),
             policy,
+            out: BTreeSet::new(),
+            out_beside: BTreeSet::new(),
+            changes: Vec::new(),
+            event_seqs: vec![said.seq],
+            paused_seq: None,
+            former_limits: Vec::new(),
+            report_ids: BTreeMap::new(),
+            listed: Vec::new(),
         })
+    }
+
+    /// Notes how a task counts against the caps.
+    pub(crate) fn note_out(&mut self, target: &str) {
+        let Some(task) = self.tasks.get(target) else { return };
+        let note = |set: &mut BTreeSet<String>, is_in: bool| {
+            if !is_in {
+                set.remove(target);
+            } else if !set.contains(target) {
+                set.insert(target.to_owned());
+            }
+        };
+        note(&mut self.out, task.is_live());
+        note(&mut self.out_beside, task.open_beside().next().is_some());
+    }
+
+    /// Notes where a task of the plan went with an event.
+    pub(crate) fn note_change(&mut self, seq: u64, before: (&'static str, bool), after: (&'static str, bool)) {
+        if before != after {
+            let opened = i64::from(before.1) - i64::from(after.1);
+            self.changes.push(Change { seq, from: before.0, to: after.0, opened });
+        }
+    }
+
+    /// The eight sets as they were at a position of the log, and how many tasks had not ended.
+    pub(crate) fn sets_at(&self, seq: u64) -> (BTreeMap<&'static str, u64>, i64) {
+        let mut sets = self.sets();
+        let mut open = self.tasks.values().filter(|t| !t.is_final()).count() as i64;
+        for change in self.changes.iter().rev().take_while(|c| c.seq > seq) {
+            open -= change.opened;
+            let back = sets.entry(change.to).or_default();
+            *back = back.saturating_sub(1);
+            *sets.entry(change.from).or_default() += 1;
+        }
+        (sets, open)
+    }
+
+    /// Moment of the plan that is given in its submission as `{"atMs"}` or `{"afterSealMs"}`, epoch ms.
+    pub(crate) fn moment_ms(&self, name: &str) -> Option<i64> {
+        let moment = &self.submitted[name];
+        let after = || Some(self.sealed?.1.saturating_add(moment["afterSealMs"].as_i64()?));
+        moment["atMs"].as_i64().or_else(after)
     }
 
     /// The eight sets; they add up to the target list.
@@ -225,10 +307,19 @@ impl Plan {
             "sealed" => {
                 self.sealed.get_or_insert((said.seq, said.time_ms));
             }
-            "paused" => self.paused = true,
-            "resumed" => self.paused = false,
+            "paused" => {
+                self.paused = true;
+                self.paused_seq.get_or_insert(said.seq);
+            }
+            "resumed" => {
+                self.paused = false;
+                self.paused_seq = None;
+            }
             "limits_changed" => match said.value["inFlight"].as_u64() {
-                Some(in_flight) => self.in_flight = in_flight,
+                Some(in_flight) => {
+                    self.former_limits.push((self.in_flight, said.time_ms.saturating_add(LIMIT_SETTLES_MS)));
+                    self.in_flight = in_flight;
+                }
                 None => return false,
             },
             "cancel_requested" => first(&mut self.cancel_request_seq),
@@ -238,7 +329,7 @@ impl Plan {
                 first(&mut self.closed_seq);
                 first(&mut self.policy.closed_seq);
             }
-            "deadline_reached" => first(&mut self.deadline_seq),
+            "deadline_reached" => self.reach_deadline(said.seq),
             "requeue_requested" => self.requeues.push((said.seq, said.value.clone())),
             "summarised" => match Summary::read(said) {
                 Some(summary) => self.summaries.push(summary),
@@ -248,11 +339,23 @@ impl Plan {
         }
         self.plan_seq = said.seq;
         self.last_seq = said.seq;
+        self.event_seqs.push(said.seq);
         true
+    }
+
+    fn reach_deadline(&mut self, seq: u64) {
+        if self.deadline_seq.is_some() {
+            return;
+        }
+        self.deadline_seq = Some(seq);
+        let seen = |task: &Task, after| (task.set(after), task.is_final());
+        let moved: Vec<_> = self.tasks.values().map(|task| (seen(task, false), seen(task, true))).collect();
+        moved.into_iter().for_each(|(before, after)| self.note_change(seq, before, after));
     }
 
     fn add_targets(&mut self, list: &[Value]) {
         for target in list.iter().filter_map(Value::as_str) {
+            self.listed.push(target.to_owned());
             if !self.tasks.contains_key(target) {
                 self.targets.push(target.to_owned());
                 self.tasks.insert(target.to_owned(), Task::new(&self.id, target));

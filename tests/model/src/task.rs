@@ -19,6 +19,8 @@ pub struct Attempt {
     pub terminal: String,
     /// Sequence of its `task.dispatched`.
     pub dispatched_seq: u64,
+    /// Log time of its `task.dispatched`, epoch ms.
+    pub dispatched_ms: i64,
     /// Whether it was seen to begin.
     pub began: bool,
     /// How it ended: the event's name, with `invalid` for a result that broke its schema.
@@ -53,6 +55,7 @@ pub struct Absorbed {
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) seq: u64,
+    pub(crate) time_ms: i64,
     pub(crate) what: What,
     /// It was a decision that changed more than a mark.
     pub(crate) counted: bool,
@@ -143,6 +146,13 @@ impl Task {
     /// Whether it has ended.
     pub fn is_final(&self) -> bool {
         matches!(self.state, SUCCEEDED | FAILED | CANCELLED)
+    }
+
+    /// Sequence and log time (epoch ms) of its end, if it has ended: since when there is nothing left to do.
+    pub fn ended(&self) -> Option<(u64, i64)> {
+        let was_final = |state| matches!(state, SUCCEEDED | FAILED | CANCELLED);
+        let end = self.history.iter().rev().find(|e| was_final(e.to) && !was_final(e.from));
+        end.filter(|_| self.is_final()).map(|e| (e.seq, e.time_ms))
     }
 
     /// Whether it is out.
@@ -262,7 +272,7 @@ impl Task {
         let counted = decision && !matches!(row.then, Then::Count(_) | Then::MarkStop);
         if counted || from != self.state {
             let (what, to) = (said.what, self.state);
-            self.history.push(Entry { seq: said.seq, what, counted, attempt: said.attempt, from, to });
+            self.history.push(Entry { seq: said.seq, time_ms: said.time_ms, what, counted, attempt: said.attempt, from, to });
         }
         if decision {
             self.states_since_decision.clear();

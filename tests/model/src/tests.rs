@@ -1,8 +1,11 @@
 //! Small logs written by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod plan_stories;
 mod rows;
 mod support;
+mod task_stories;
+mod violations;
 
 use crate::table::TABLE;
 use crate::{ALL_ROWS, Model};

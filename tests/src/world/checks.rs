@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::PlanEvent;
+use fanfold_domain::sets::set_of;
 use fanfold_domain::summary::Summary;
 use fanfold_ledger::open::{fold_plan, plans_since};
 use fanfold_ledger::port::{Buckets, Log, Objects};
+use fanfold_model::Model;
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::record::{PlanRecord, TaskRecord, plan_key, task_key};
 use futures::StreamExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::World;
 
@@ -25,6 +27,28 @@ impl World {
         let last = self.ledger.last_seq().await.unwrap();
         for plan in plans_since(&self.ledger, None, last).await.unwrap() {
             self.check_log(&plan).await;
+        }
+        self.check_model().await;
+    }
+
+    /// The reference model finds no rule broken in the log, and its tasks are those of the fold.
+    pub async fn check_model(&self) {
+        let mut model = Model::new();
+        for m in self.log().await {
+            model.feed(m.seq, m.time_ms, &m.subject, &m.payload);
+        }
+        let violations = model.violations();
+        if !violations.is_empty() {
+            panic!("the log breaks rules:\n{}\n{}", violations.join("\n"), self.tail(400).await);
+        }
+        for plan in model.plans() {
+            let view = self.view(&plan.id).await;
+            for (target, task) in view.plan.targets.iter().zip(&view.tasks) {
+                let modelled = &plan.tasks[target.as_str()];
+                let folded = (json!(task.state), task.attempt, task.tries, json!(set_of(&view.plan, task)));
+                let model = (json!(modelled.state), modelled.attempt, modelled.tries, json!(plan.set_of(target.as_str())));
+                assert_eq!(folded, model, "{} {target}: the fold and the model", plan.id);
+            }
         }
     }
 

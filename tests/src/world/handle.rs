@@ -130,6 +130,11 @@ impl Log for Handle {
         self.inner.last_seq().await
     }
 
+    async fn gaps(&self) -> Result<Vec<(u64, u64)>, LedgerError> {
+        self.faults.thawed().await;
+        self.inner.gaps().await
+    }
+
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError> {
         self.faults.thawed().await;
         self.inner.last_under(filter).await
@@ -166,6 +171,16 @@ impl Buckets for Handle {
     async fn list_state(&self, filter: &str) -> Result<BoxStream<Result<Entry, LedgerError>>, LedgerError> {
         self.faults.thawed().await;
         self.inner.list_state(filter).await
+    }
+
+    async fn put_state_if(&self, key: &str, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
+        self.faults.thawed().await;
+        self.inner.put_state_if(key, value, expect).await
+    }
+
+    async fn state_extent(&self) -> Result<Extent, LedgerError> {
+        self.faults.thawed().await;
+        self.inner.state_extent().await
     }
 
     async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {

@@ -64,6 +64,7 @@ pub struct Process {
     pub stats: Arc<Stats>,
     pub in_flight: u32,
     pub recorder: fanfold_recorder::RecorderConfig,
+    pub audit_s: u64,
 }
 
 impl Process {
@@ -73,7 +74,17 @@ impl Process {
         let open = OpenPlans::start(Arc::new(handle)).await.unwrap();
         let (ledger, clock) = (ledger.clone(), clock.clone());
         let recorder = fanfold_recorder::RecorderConfig::default();
-        Self { ledger, clock, open, tail, running: BTreeMap::new(), stats: Arc::default(), in_flight: 1_000, recorder }
+        Self {
+            ledger,
+            clock,
+            open,
+            tail,
+            running: BTreeMap::new(),
+            stats: Arc::default(),
+            in_flight: 1_000,
+            recorder,
+            audit_s: 3_600,
+        }
     }
 
     pub fn start(&mut self, role: Role) {
@@ -100,7 +111,7 @@ impl Process {
                 tokio::spawn(fanfold_dispatcher::run(fanfold_dispatcher::Deps { ledger, open, clock, config }, end))
             }
             Role::Projector => {
-                let config = fanfold_projector::ProjectorConfig { flush_ms: 25, lease_ms: 900 };
+                let config = fanfold_projector::ProjectorConfig { flush_ms: 25, lease_ms: 900, audit_s: self.audit_s };
                 tokio::spawn(fanfold_projector::run(fanfold_projector::Deps { ledger, open, config }, end))
             }
             Role::Convergence => {

@@ -11,8 +11,8 @@ use fanfold_wire::subjects;
 use fanfold_wire::terminal::{Beat, Identity};
 use serde_json::json;
 
-/// Without optimisation a tenth of it says the same about the rules.
-const TASKS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
+/// Without optimisation a third of it says the same about the rules.
+const TASKS: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 const CANCEL_AT: usize = TASKS * 4 / 10;
 /// Hand-outs that may follow the request: one batch under way, one decided, and one more for a view that is a turn behind.
 const DECIDED_AHEAD_MAX: usize = 3_000;

@@ -1,5 +1,8 @@
 //! `fanfold doctor`: what is running, what is not, and what to do about it.
 
+mod log;
+mod state;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,13 +10,13 @@ use std::time::Duration;
 use clap::Args;
 use fanfold_ledger::port::LedgerError;
 use fanfold_wire::api::{PlanList, PlanListRequest};
-use fanfold_wire::record::Checkpoint;
 use futures::StreamExt;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::patience::{self, NO_ANSWER_MAX};
 use crate::render::format::{duration, number};
 use crate::session::Session;
 use crate::time::{now_ms, parse_duration_ms};
@@ -24,10 +27,8 @@ mod carry;
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// Roles that act one at a time and beat while they lead.
 const LEADERS: [&str; 2] = ["dispatcher", "convergence"];
-/// Sequences looked at for holes unless everything is asked for.
-const HOLES_LOOKED_AT: u64 = 100_000;
-/// Events the state bucket may be behind while things are going on.
-const LAG_FINE: u64 = 20_000;
+/// How long a recorder may take to answer.
+const RECORDER_WITHIN: Duration = Duration::from_secs(5);
 /// A clock may be off by so much, in milliseconds.
 const SKEW_FINE_MS: i64 = 1_000;
 
@@ -89,7 +90,14 @@ fn bad(what: &'static str, found: impl Display, advice: &'static str) -> Check {
 /// # Errors
 /// Only when the findings can't be printed: whatever does not work is a finding.
 pub async fn execute(args: &DoctorArgs, session: &Session) -> Result<Exit, CliError> {
-    let checks = examine(args, session).await;
+    let mut checks = Vec::new();
+    let examined = async {
+        examine_into(args, session, &mut checks).await;
+        Ok(())
+    };
+    if let Err(error) = patience::bounded(&session.out, NO_ANSWER_MAX, examined).await {
+        checks.push(bad("server", error, "what is listed above was answered; restart the server if it stays like this"));
+    }
     if session.json {
         session.out.json(&serde_json::json!({"checks": checks}))?;
     } else {
@@ -117,8 +125,16 @@ pub fn text(checks: &[Check]) -> String {
 
 /// Everything looked at, in the order of dependence.
 pub async fn examine(args: &DoctorArgs, session: &Session) -> Vec<Check> {
+    let mut checks = Vec::new();
+    examine_into(args, session, &mut checks).await;
+    checks
+}
+
+/// As [`examine`]; what was found so far stands in `checks` at any moment.
+async fn examine_into(args: &DoctorArgs, session: &Session, checks: &mut Vec<Check>) {
     let version = session.server_version.as_deref().unwrap_or("of unknown version");
-    let mut checks = vec![ok("server", format!("nats-server {version} at {}", session.server_url))];
+    checks.push(ok("server", format!("nats-server {version} at {}", session.server_url)));
+    patience::step("the log's last sequence");
     let last = match session.ledger.last_seq().await {
         Ok(last) => {
             checks.push(ok("log", format!("last sequence #{}", number(last))));
@@ -127,20 +143,30 @@ pub async fn examine(args: &DoctorArgs, session: &Session) -> Vec<Check> {
         Err(error) => {
             let advice = "`fanfold up` or `fanfold serve` provisions the log; check that nats-server has JetStream and a leader";
             checks.push(bad("log", &error, advice));
-            return checks;
+            return;
         }
     };
+    patience::step("the log's room and rules");
     checks.push(carry::room(session).await);
     checks.push(carry::rules(session, last, args.deep).await);
+    patience::step("a small write");
     checks.push(writes(session).await);
+    patience::step("the streams and buckets");
     checks.extend(assets(session).await);
+    patience::step("the api");
     checks.push(api(session).await);
-    let before = checkpoint(session).await;
-    checks.extend(leaders(session, Duration::from_millis(args.wait.max(0).unsigned_abs())).await);
-    checks.push(lag(session, before).await);
-    checks.push(holes(session, last, args.deep).await);
+    let before = state::checkpoint(session).await.map(|c| c.map(|c| c.seq));
+    patience::step("the leaders' beats");
+    let wait = Duration::from_millis(args.wait.max(0).unsigned_abs());
+    checks.extend(leaders(session, wait).await);
+    patience::step("a recorder");
+    checks.push(recorder(session).await);
+    patience::step("the state bucket");
+    checks.push(state::lag(session, before).await);
+    checks.extend(state::kept(session, last).await);
+    patience::step("the log's events");
+    checks.push(log::holes(session, last, args.deep).await);
     checks.push(clock(session, last).await);
-    checks
 }
 
 /// Whether the server's disk takes anything: one small record, always the same.
@@ -181,6 +207,19 @@ async fn api(session: &Session) -> Check {
     }
 }
 
+/// Whether somebody takes reports: an empty batch is answered by whoever does, and nothing is written or counted.
+async fn recorder(session: &Session) -> Check {
+    const ADVICE: &str = "start `fanfold up`, or `fanfold serve --role recorder`; terminals keep their reports until then";
+    let asked = Instant::now();
+    let probe = bytes::Bytes::from_static(b"[]");
+    match session.ledger.request("ff.report.doctor-probe", probe, RECORDER_WITHIN).await {
+        Ok(_) => {
+            ok("recorder", format!("answers in {}", duration(i64::try_from(asked.elapsed().as_millis()).unwrap_or(i64::MAX))))
+        }
+        Err(error) => bad("recorder", error, ADVICE),
+    }
+}
+
 async fn leaders(session: &Session, wait: Duration) -> Vec<Check> {
     let until = Instant::now() + wait;
     let mut beats = match session.ledger.subscribe("ff.lead.*", None).await {
@@ -207,80 +246,6 @@ async fn leaders(session: &Session, wait: Duration) -> Vec<Check> {
         }
     };
     LEADERS.map(one).into()
-}
-
-async fn checkpoint(session: &Session) -> Result<Option<u64>, LedgerError> {
-    let entry = session.ledger.get_checkpoint().await?;
-    match entry {
-        None => Ok(None),
-        Some(entry) => match Checkpoint::parse(&entry.value) {
-            Some(checkpoint) => Ok(Some(checkpoint.seq)),
-            None => Err(LedgerError::Corrupt("the checkpoint's checksum is wrong".to_owned())),
-        },
-    }
-}
-
-/// Sequence of the last event that changes a record: fences change none.
-async fn last_foldable(session: &Session) -> Result<u64, LedgerError> {
-    let plan = session.ledger.last_under("ff.plan.>").await?;
-    let task = session.ledger.last_under("ff.task.>").await?;
-    Ok(plan.into_iter().chain(task).map(|stored| stored.seq).max().unwrap_or(0))
-}
-
-async fn lag(session: &Session, before: Result<Option<u64>, LedgerError>) -> Check {
-    const ADVICE: &str =
-        "start `fanfold up`, or `fanfold serve --role projector`; nothing is lost, records are written again from the log";
-    let last = match last_foldable(session).await {
-        Ok(last) => last,
-        Err(error) => return bad("projector", error, ADVICE),
-    };
-    match (before, checkpoint(session).await) {
-        (_, Err(error)) => bad("projector", error, ADVICE),
-        (_, Ok(None)) if last == 0 => ok("projector", "nothing to write yet"),
-        (_, Ok(None)) => bad("projector", "there is no checkpoint: it has never run here", ADVICE),
-        (before, Ok(Some(now))) => {
-            let behind = last.saturating_sub(now);
-            let moves = before.ok().flatten().is_none_or(|b| now > b);
-            let found = format!("checkpoint #{}, {} behind", number(now), number(behind));
-            match (behind, moves) {
-                (0, _) => ok("projector", found),
-                (_, false) => bad("projector", format!("{found}, and it does not move"), ADVICE),
-                (1..=LAG_FINE, true) => ok("projector", found),
-                (_, true) => warn("projector", found, "it catches up; what readers see is old until then"),
-            }
-        }
-    }
-}
-
-async fn holes(session: &Session, last: u64, deep: bool) -> Check {
-    const ADVICE: &str =
-        "a damaged store: restore the stream from a backup or a replica; plans with events there can't be trusted";
-    if last == 0 {
-        return ok("holes", "the log is empty");
-    }
-    let from = if deep { 1 } else { last.saturating_sub(HOLES_LOOKED_AT - 1).max(1) };
-    let mut events = match session.ledger.read(vec!["ff.>".to_owned()], from, last).await {
-        Ok(events) => events,
-        Err(error) => return bad("holes", error, ADVICE),
-    };
-    let (mut count, mut first, mut hole, mut next) = (0_u64, None, None, None);
-    while let Some(stored) = events.next().await {
-        let seq = match stored {
-            Ok(stored) => stored.seq,
-            Err(error) => return bad("holes", error, ADVICE),
-        };
-        first = first.or(Some(seq));
-        hole = hole.or(next.filter(|n| *n != seq).map(|n| (n, seq)));
-        next = Some(seq + 1);
-        count += 1;
-    }
-    let begin = first.unwrap_or(from);
-    match hole {
-        Some((a, b)) => bad("holes", format!("#{a} to #{} are missing", b - 1), ADVICE),
-        None if next != Some(last + 1) => bad("holes", format!("the end is missing: the log ends at #{last}"), ADVICE),
-        None if !deep && begin > from => bad("holes", format!("#{from} to #{} are missing", begin - 1), ADVICE),
-        None => ok("holes", format!("none: {} events from #{begin} to #{last}", number(count))),
-    }
 }
 
 async fn clock(session: &Session, last: u64) -> Check {

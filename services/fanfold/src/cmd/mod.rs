@@ -5,6 +5,7 @@ pub mod demo;
 pub mod doctor;
 pub mod events;
 pub mod plan;
+pub mod rebuild;
 pub mod replay;
 pub mod restore;
 pub mod serve;

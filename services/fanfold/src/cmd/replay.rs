@@ -14,6 +14,7 @@ use super::{plan_id, stores, summary};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out::Out;
+use crate::patience::{self, NO_ANSWER_MAX};
 use crate::render;
 use crate::render::format::number;
 use crate::session::Session;
@@ -23,8 +24,9 @@ use crate::verify::{self, VerifyReport};
 /// Compute a plan's account again from the log, or check that everything written is true
 #[derive(Debug, Args)]
 #[command(after_help = "\
---verify computes every summary of the plan again at its position of the log and compares bytes, and compares every
-record of the state bucket with the log; the first difference is told and the exit code is 1 (VERIFY_FAILED).
+--verify computes every summary of the plan again at its position of the log and compares bytes, compares every record
+of the state bucket with the log, and what the API tells readers, and looks for events the log has lost; the first
+difference is told and the exit code is 1 (VERIFY_FAILED).
 
 Examples:
   fanfold replay --plan plan_7788
@@ -52,7 +54,8 @@ pub struct ReplayArgs {
 /// `UNKNOWN_PLAN`, `NOT_SEALED`, `VERIFY_FAILED`, and the ledger's.
 pub async fn execute(args: &ReplayArgs, session: &Session) -> Result<Exit, CliError> {
     if args.verify {
-        let report = verify::verify_plan(session.ledger.as_ref(), &args.plan).await?;
+        let verified = async { Ok(verify::verify_plan(session.ledger.as_ref(), &args.plan).await?) };
+        let report = patience::bounded(&session.out, NO_ANSWER_MAX, verified).await?;
         return told(&report, session);
     }
     let last = session.ledger.last_seq().await?;
@@ -127,8 +130,10 @@ fn told(report: &VerifyReport, session: &Session) -> Result<Exit, CliError> {
     let [events, summaries, records] = [report.events, report.summaries, report.records].map(number);
     let Some(first) = report.differences.first() else {
         session.out.text(&format!(
-            "{} is true: {events} events up to #{} give the same {summaries} summaries, byte for byte, and the same {records} records",
-            report.plan, report.as_of_seq
+            "{} is true: {events} events up to #{} give the same {summaries} summaries, byte for byte, and the same {records} records{}",
+            report.plan,
+            report.as_of_seq,
+            if report.api_matches.is_some() { "; the API tells the same" } else { "" }
         ))?;
         return Ok(Exit::Ok);
     };

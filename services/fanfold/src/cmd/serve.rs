@@ -15,7 +15,7 @@ use crate::cli::Global;
 use crate::client::server_url;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::host::{Hosted, Role, room, server};
+use crate::host::{self, Role, server};
 use crate::out::Out;
 
 /// Run services on an existing nats-server
@@ -57,17 +57,19 @@ pub async fn run(args: &ServeArgs, global: &Global, out: &Out) -> Result<Exit, C
     let window_ms = args.duplicate_window_s * 1_000;
     opts.policy.known_ids_ms = opts.policy.known_ids_ms.min(window_ms);
     let provision = ProvisionOpts { replicas: args.replicas, duplicate_window_ms: window_ms, ..ProvisionOpts::default() };
-    let ledger = server::connect(opts, &provision).await?;
-    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
-    let (looked_at, told) = (Arc::clone(&ledger), out.clone());
-    tokio::spawn(room::watch(looked_at, shutdown.clone(), move |line| told.note(line)));
-    let hosted = Hosted::start(ledger, &roles, &config, shutdown).await?;
-    let names: Vec<String> = roles.iter().map(|r| format!("{r:?}").to_lowercase()).collect();
-    if global.json {
-        out.json(&json!({ "url": shown_url(&url), "pid": std::process::id(), "roles": names }))?;
-    } else {
-        out.text(&format!("serving {} on {}; Ctrl-C ends it", names.join(", "), shown_url(&url)))?;
-    }
-    hosted.join().await?;
+    let connect = || {
+        let (opts, provision) = (opts.clone(), provision.clone());
+        async move { Ok(Arc::new(server::connect(opts, &provision).await?) as Arc<dyn Ledger>) }
+    };
+    let started = || {
+        let names: Vec<String> = roles.iter().map(|r| format!("{r:?}").to_lowercase()).collect();
+        if global.json {
+            out.json(&json!({ "url": shown_url(&url), "pid": std::process::id(), "roles": names }))
+        } else {
+            out.text(&format!("serving {} on {}; Ctrl-C ends it", names.join(", "), shown_url(&url)))
+        }
+    };
+    let told = out.clone();
+    host::keep(connect, &roles, &config, &shutdown, started, move |line| told.note(line)).await?;
     Ok(Exit::Ok)
 }

@@ -15,6 +15,8 @@ use crate::session::Session;
 
 /// Tasks of one page of an answer.
 const PAGE: u32 = 500;
+/// Events of one task shown at most.
+const HISTORY_MAX: usize = 100_000;
 /// Most tasks one requeue may name.
 const NAMED_MAX: usize = 1_000;
 
@@ -104,11 +106,11 @@ fn task_set(text: &str) -> Result<TaskSet, String> {
 pub async fn execute(command: TaskCommand, session: &Session) -> Result<Exit, CliError> {
     match command {
         TaskCommand::Show(args) => {
-            let task: TaskRecord = session.call("task", "get", &TaskRequest { task_id: args.id }).await?;
+            let task: TaskRecord = session.call("task", "get", &TaskRequest { task_id: args.id, from: None }).await?;
             if session.json { session.out.json(&task) } else { session.out.text(&render::task::show(&task, &session.zone)) }?;
         }
         TaskCommand::History(args) => {
-            let history: HistoryAnswer = session.call("task", "history", &TaskRequest { task_id: args.id }).await?;
+            let history = history(&args.id, session).await?;
             if session.json {
                 session.out.json(&history)
             } else {
@@ -119,6 +121,22 @@ pub async fn execute(command: TaskCommand, session: &Session) -> Result<Exit, Cl
         TaskCommand::Requeue(args) => requeue(args, session).await?,
     }
     Ok(Exit::Ok)
+}
+
+/// Everything that happened to a task, page by page.
+async fn history(id: &TaskId, session: &Session) -> Result<HistoryAnswer, CliError> {
+    let mut history = HistoryAnswer { events: Vec::new(), next: None };
+    loop {
+        let request = TaskRequest { task_id: id.clone(), from: history.next };
+        let page: HistoryAnswer = session.call("task", "history", &request).await?;
+        let last = page.events.last().map_or(0, |e| e.seq);
+        history.events.extend(page.events);
+        history.next = page.next;
+        // A page that does not lead on would be asked for for ever.
+        if page.next.is_none_or(|next| next <= last) || history.events.len() >= HISTORY_MAX {
+            return Ok(history);
+        }
+    }
 }
 
 async fn ls(args: &LsArgs, session: &Session) -> Result<(), CliError> {

@@ -15,7 +15,7 @@ use crate::cli::Global;
 use crate::client::UpState;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::host::{Hosted, Role, ServicesConfig, room, server};
+use crate::host::{self, Role, ServicesConfig, server};
 use crate::out::Out;
 
 /// Start a nats-server and every service; keep the log in a folder
@@ -88,34 +88,33 @@ async fn serve_on(
     shutdown: &Shutdown,
 ) -> Result<Exit, CliError> {
     let url = nats.url();
+    let provision = server::provision_for(nats);
+    let connect = || {
+        let (opts, provision) = (ConnectOpts::new(nats.url(), "fanfold-up"), provision.clone());
+        async move { Ok(Arc::new(server::connect(opts, &provision).await?) as Arc<dyn Ledger>) }
+    };
     // The servers are watched apart from the services: they must outlive them while they drain.
     let mut watched = Tasks::new(shutdown.clone());
     let told = out.clone();
     server::watch_all(nats, &mut watched, shutdown, move |line| told.note(line));
-    let ledger = server::connect(ConnectOpts::new(url.clone(), "fanfold-up"), &server::provision_for(nats)).await?;
-    let ledger: Arc<dyn Ledger> = Arc::new(ledger);
-    let (looked_at, told) = (Arc::clone(&ledger), out.clone());
-    let looking = room::watch(looked_at, shutdown.clone(), move |line| told.note(line));
-    watched.spawn("log-room", async move {
-        looking.await;
-        Ok::<(), CliError>(())
-    });
-    let hosted = Hosted::start(ledger, &Role::ALL, config, shutdown.clone()).await?;
-    let state = StateFile::write(&url, out)?;
-    if global.json {
-        let (urls, pids) = (nats.urls(), nats.pids());
-        out.json(&json!({
-            "url": url, "urls": urls, "pid": std::process::id(), "serverPid": pids.first(), "serverPids": pids,
-            "replicas": pids.len(), "serverVersion": version
-        }))?;
-    } else {
+    let mut state = None;
+    let started = || {
+        state = StateFile::write(&url, out)?;
+        if global.json {
+            let (urls, pids) = (nats.urls(), nats.pids());
+            return out.json(&json!({
+                "url": url, "urls": urls, "pid": std::process::id(), "serverPid": pids.first(), "serverPids": pids,
+                "replicas": pids.len(), "serverVersion": version
+            }));
+        }
         let servers = if nats.members().len() > 1 { format!("{} replicas, ", nats.members().len()) } else { String::new() };
         out.text(&format!(
             "fanfold is up on {url} ({servers}nats-server {version})\n\n  fanfold terminal run --id SH_0312 --root ./store     be a store\n  \
              fanfold plan submit plan.json --watch                hand out a task\n  fanfold doctor                                       see that all is well\n\nCtrl-C ends it; the log stays."
-        ))?;
-    }
-    let ended = hosted.join().await;
+        ))
+    };
+    let told = out.clone();
+    let ended = host::keep(connect, &Role::ALL, config, shutdown, started, move |line| told.note(line)).await;
     drop(state);
     ended?;
     watched

@@ -69,6 +69,7 @@ impl Fleet {
                 time_zone: Some("Asia/Shanghai".into()),
                 beat_interval_ms: beat_ms,
                 work_ms: (0, 0),
+                slots: 1,
             };
             let path = folder.join(format!("host-{i}.json"));
             std::fs::write(&path, serde_json::to_vec(&spec).map_err(internal)?).map_err(|e| CliError::file(&path, e))?;

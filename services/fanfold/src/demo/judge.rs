@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn line(task: &str, attempt: u32, run: u64, moment: Moment, at_us: i64) -> Execution {
-        Execution { task: task.into(), attempt, terminal: "S".into(), run, process: 1, moment, at_us }
+        Execution { task: task.into(), attempt, terminal: "S".into(), run, process: 1, moment, at_us, result: None }
     }
 
     #[test]

@@ -4,7 +4,7 @@ pub mod room;
 pub mod server;
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -56,6 +56,10 @@ pub struct ServicesConfig {
 
 /// How long services may take to hand over what they have taken.
 const GRACE: Duration = Duration::from_secs(8);
+/// Times services are started anew within a minute before the process is given up.
+pub const RESTARTS_MAX: u32 = 5;
+/// The bucket that may be made anew: everything in it is folded from the log.
+const STATE_BUCKET: &str = "KV_fanfold-state";
 /// How long they may take to end at all.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -66,6 +70,16 @@ pub struct Hosted {
     pub open: OpenPlans,
     /// What the recorder counts.
     pub recorded: Arc<Stats>,
+    cause: Cause,
+}
+
+/// The first error a service ended with.
+type Cause = Arc<Mutex<Option<LedgerError>>>;
+
+fn note_cause(cause: &Cause, ended: Result<(), LedgerError>) -> Result<(), LedgerError> {
+    ended.inspect_err(|error| {
+        cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.clone());
+    })
 }
 
 impl Hosted {
@@ -87,19 +101,22 @@ impl Hosted {
         let open = OpenPlans::start(Arc::clone(&ledger)).await?;
         let clock = Clock::system();
         let recorded = Arc::new(Stats::default());
+        let cause = Cause::default();
         let mut tasks = Tasks::new(shutdown.clone());
         for role in roles {
             let (name, service) = service(*role, &ledger, &open, &clock, &recorded, config, shutdown.clone());
-            tasks.spawn(name, within_grace(name, shutdown.clone(), service));
+            let (noted, ending) = (Arc::clone(&cause), shutdown.clone());
+            tasks.spawn(name, async move { note_cause(&noted, within_grace(name, ending, service).await) });
         }
-        let followed = open.clone();
+        let (followed, noted) = (open.clone(), Arc::clone(&cause));
         tasks.spawn("open-plans", async move {
-            tokio::select! {
-                () = shutdown.wait() => Ok::<(), LedgerError>(()),
-                () = ended(&followed) => Err(LedgerError::Other("the log's tail ended".into())),
-            }
+            let ended = tokio::select! {
+                () = shutdown.wait() => Ok(()),
+                () = ended(&followed) => Err(followed.lost().unwrap_or_else(|| LedgerError::Other("the log's tail ended".into()))),
+            };
+            note_cause(&noted, ended)
         });
-        Ok(Self { tasks, open, recorded })
+        Ok(Self { tasks, open, recorded, cause })
     }
 
     /// Waits for shutdown and for every service to have handed over what it had taken.
@@ -108,6 +125,74 @@ impl Hosted {
     /// A service that died by itself; its name and why.
     pub async fn join(self) -> Result<(), CliError> {
         self.tasks.join(DRAIN).await.map_err(|e| CliError::Server { code: e.code(), message: e.to_string() })
+    }
+}
+
+impl Hosted {
+    /// As [`Hosted::join`]; `Ok(Some(..))`: the services ended because what they stood on has changed (the log went back or lost events,
+    /// the state bucket is gone). Nothing they remember may be used any more; they are to be started anew over a new connection.
+    ///
+    /// # Errors
+    /// As [`Hosted::join`].
+    pub async fn join_or_changed(self) -> Result<Option<LedgerError>, CliError> {
+        let cause = Arc::clone(&self.cause);
+        let joined = self.join().await;
+        let cause = cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (joined, cause) {
+            (Err(_), Some(error)) if has_changed(&error) => Ok(Some(error)),
+            (joined, _) => joined.map(|()| None),
+        }
+    }
+}
+
+/// Whether starting the services anew is the way on. A log that is gone is not among it: it would be made anew, empty.
+fn has_changed(error: &LedgerError) -> bool {
+    match error {
+        LedgerError::WentBack { .. } | LedgerError::Damaged { .. } => true,
+        LedgerError::AssetMissing { asset } => asset == STATE_BUCKET,
+        _ => false,
+    }
+}
+
+/// Hosts services until shutdown. Where what they stand on has changed they are started anew, each time over a connection of its own:
+/// a process may remember nothing that the log no longer holds. `started` is called once, when they first run; `say` hears how full the log is.
+///
+/// # Errors
+/// What keeps them from starting; a service that died; [`RESTARTS_MAX`] restarts within a minute.
+pub async fn keep<C, F>(
+    connect: C,
+    roles: &[Role],
+    config: &ServicesConfig,
+    shutdown: &Shutdown,
+    started: impl FnOnce() -> Result<(), CliError>,
+    say: impl Fn(&str) + Clone + Send + 'static,
+) -> Result<(), CliError>
+where
+    C: Fn() -> F,
+    F: Future<Output = Result<Arc<dyn Ledger>, LedgerError>>,
+{
+    let mut started = Some(started);
+    let mut restarts = 0;
+    loop {
+        let begun = tokio::time::Instant::now();
+        let (ledger, part) = (connect().await?, shutdown.child());
+        tokio::spawn(room::watch(Arc::clone(&ledger), part.clone(), say.clone()));
+        let hosted = Hosted::start(ledger, roles, config, part.clone()).await?;
+        if let Some(started) = started.take() {
+            started()?;
+        }
+        let changed = hosted.join_or_changed().await;
+        part.trigger();
+        let Some(error) = changed? else { return Ok(()) };
+        restarts = if begun.elapsed() > Duration::from_secs(60) { 1 } else { restarts + 1 };
+        tracing::error!(code = error.code(), restarts, "{error}; the services are started anew");
+        if restarts > RESTARTS_MAX {
+            return Err(error.into());
+        }
+        tokio::select! {
+            () = shutdown.wait() => return Ok(()),
+            () = tokio::time::sleep(Duration::from_millis(200 * u64::from(restarts))) => {}
+        }
     }
 }
 

@@ -118,7 +118,7 @@ pub fn plans(log: &[Stored]) -> Vec<PlanId> {
 /// # Errors
 /// [`VerifyError::UnknownPlan`], [`VerifyError::Unsupported`].
 pub fn replay(log: &[Stored], plan: &PlanId, to: u64) -> Result<Replayed, VerifyError> {
-    let mut folder = Folder::default();
+    let mut folder = Folder::over(Vec::new());
     let mut summaries = Vec::new();
     for stored in log.iter().filter(|m| m.seq <= to && is_of(m, plan)) {
         if let Ok(LogEvent::Plan(_, logged)) = decode(stored.seq, stored.time_ms, &stored.subject, &stored.payload)
@@ -131,14 +131,14 @@ pub fn replay(log: &[Stored], plan: &PlanId, to: u64) -> Result<Replayed, Verify
         folder.apply(stored);
     }
     let events = folder.events;
-    Ok(Replayed { view: folder.view(plan)?, events, summaries })
+    Ok(Replayed { view: folder.into_view(plan)?, events, summaries })
 }
 
 /// The sha256 of a summary computed from exactly the events up to its position.
 fn summarised(log: &[Stored], plan: &PlanId, written: &Summarised) -> Result<String, String> {
-    let mut folder = Folder::default();
+    let mut folder = Folder::over(Vec::new());
     log.iter().filter(|m| m.seq <= written.this.as_of_seq && is_of(m, plan)).for_each(|m| folder.apply(m));
-    let view = folder.view(plan).map_err(|e| e.to_string())?;
+    let view = folder.into_view(plan).map_err(|e| e.to_string())?;
     let bytes = Summary::compute(&view, written.kind).and_then(|s| s.to_bytes()).map_err(|e| e.to_string())?;
     Ok(sha256_hex(&bytes))
 }

@@ -13,11 +13,14 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{Folder, VerifyError, VerifyReport, filters};
+use crate::patience;
 
 /// Pause between two looks at the checkpoint.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often the comparison is made anew because the plan went on meanwhile.
 const ROUNDS_MAX: u32 = 8;
+/// How often the API is asked again where it differs.
+const API_ROUNDS_MAX: u32 = 10;
 
 /// Compares the plan's records with the fold at the log's end. A plan that goes on meanwhile is folded on and compared again.
 pub(super) async fn check(
@@ -53,7 +56,34 @@ pub(super) async fn check(
         for difference in differences {
             report.state_differs(difference);
         }
-        return Ok(());
+        return api_too(ledger, plan, folder, folded_to, report).await;
+    }
+    Ok(())
+}
+
+/// Compares what readers are told. The API answers from a view of its own, which may be a moment behind or ahead.
+async fn api_too(
+    ledger: &dyn Ledger,
+    plan: &PlanId,
+    folder: &mut Folder,
+    mut folded_to: u64,
+    report: &mut VerifyReport,
+) -> Result<(), VerifyError> {
+    for round in 1..=API_ROUNDS_MAX {
+        let Some(view) = folder.view.as_ref() else { return Ok(()) };
+        let told = super::api::compare(ledger, plan, view).await?;
+        if told.differences.is_empty() || round == API_ROUNDS_MAX {
+            report.api_matches = told.asked.then_some(told.differences.is_empty());
+            report.told = told.tasks;
+            told.differences.into_iter().for_each(|difference| report.differs(difference));
+            return Ok(());
+        }
+        sleep(PAUSE * 2).await;
+        let last = ledger.last_seq().await?;
+        if last > folded_to {
+            fold_on(ledger, plan, folder, folded_to + 1, last).await?;
+            folded_to = last;
+        }
     }
     Ok(())
 }
@@ -64,6 +94,7 @@ async fn fold_on(ledger: &dyn Ledger, plan: &PlanId, folder: &mut Folder, from: 
     let mut events = ledger.read(filters(plan), from, to).await?;
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
+        patience::alive();
     }
     Ok(folder.events > before)
 }
@@ -72,6 +103,7 @@ async fn fold_on(ledger: &dyn Ledger, plan: &PlanId, folder: &mut Folder, from: 
 async fn wait_for_checkpoint(ledger: &dyn Ledger, seq: u64, catch_up: Duration) -> Result<Option<String>, VerifyError> {
     let started = Instant::now();
     loop {
+        patience::step(format!("the state bucket to be written up to #{seq}"));
         let entry = ledger.get_checkpoint().await?;
         let reached = entry.as_ref().and_then(|e| Checkpoint::parse(&e.value)).map(|c| c.seq);
         if reached.is_some_and(|r| r >= seq) {
@@ -89,7 +121,7 @@ async fn wait_for_checkpoint(ledger: &dyn Ledger, seq: u64, catch_up: Duration) 
     }
 }
 
-fn value_of(record: &impl Serialize) -> Result<Value, VerifyError> {
+pub(super) fn value_of(record: &impl Serialize) -> Result<Value, VerifyError> {
     serde_json::to_value(record).map_err(|e| VerifyError::Unwritable(e.to_string()))
 }
 
@@ -102,15 +134,17 @@ async fn compare(ledger: &dyn Ledger, plan: &PlanId, view: &PlanView) -> Result<
         None => differences.push(format!("record {key}: it is missing")),
         Some(entry) => {
             records += 1;
-            differences.extend(difference(&key, &entry.value, &value_of(&PlanRecord::of(view))?));
+            differences.extend(stored_difference(&key, &entry.value, &value_of(&PlanRecord::of(view))?));
         }
     }
     let mut seen = vec![false; view.tasks.len()];
     let mut by_index: BTreeMap<usize, String> = BTreeMap::new();
     let mut strangers: BTreeMap<String, String> = BTreeMap::new();
+    patience::step("the records of the state bucket");
     let mut entries = ledger.list_state(&format!("task.{plan}.>")).await?;
     while let Some(entry) = entries.next().await {
         let entry = entry?;
+        patience::alive();
         let task = entry.key.strip_prefix("task.").and_then(|k| TaskId::parse(k).ok()).filter(|t| t.stage == view.stage);
         let Some(index) = task.and_then(|t| view.plan.index.get(&t.target).copied()).map(|i| i as usize) else {
             strangers.insert(entry.key.clone(), format!("record {}: the plan has no such task", entry.key));
@@ -121,7 +155,7 @@ async fn compare(ledger: &dyn Ledger, plan: &PlanId, view: &PlanView) -> Result<
             *slot = true;
         }
         let found = match (view.tasks.get(index), TaskRecord::of(view, index)) {
-            (Some(task), Some(record)) if task.seq > 0 => difference(&entry.key, &entry.value, &value_of(&record)?),
+            (Some(task), Some(record)) if task.seq > 0 => stored_difference(&entry.key, &entry.value, &value_of(&record)?),
             _ => Some(format!("record {}: the log has no event of this task", entry.key)),
         };
         // A record rewritten while it is listed comes twice; the later one counts.
@@ -144,14 +178,18 @@ async fn compare(ledger: &dyn Ledger, plan: &PlanId, view: &PlanView) -> Result<
 }
 
 /// Where a stored record and the log's differ first.
-fn difference(key: &str, stored: &[u8], wanted: &Value) -> Option<String> {
-    let stored: Value = match serde_json::from_slice(stored) {
-        Ok(value) => value,
-        Err(e) => return Some(format!("record {key}: it can't be read: {e}")),
-    };
-    let (path, found, wanted) = first_difference("", &stored, wanted)?;
+fn stored_difference(key: &str, stored: &[u8], wanted: &Value) -> Option<String> {
+    match serde_json::from_slice::<Value>(stored) {
+        Ok(value) => difference(&format!("record {key}"), &value, wanted),
+        Err(e) => Some(format!("record {key}: it can't be read: {e}")),
+    }
+}
+
+/// Where what somebody says and what the log gives differ first.
+pub(super) fn difference(who: &str, found: &Value, wanted: &Value) -> Option<String> {
+    let (path, found, wanted) = first_difference("", found, wanted)?;
     let path = if path.is_empty() { "the whole of it" } else { &path };
-    Some(format!("record {key}: {path} is {}, the log gives {}", shown(found), shown(wanted)))
+    Some(format!("{who}: {path} is {}, the log gives {}", shown(found), shown(wanted)))
 }
 
 fn shown(value: Option<&Value>) -> String {
@@ -207,8 +245,8 @@ mod tests {
             (json!([]), Some("record k: the whole of it is {\"a\":1,\"b\":{\"c\":[1,2]},\"d\":5}, the log gives []")),
         ];
         for (b, expected) in cases {
-            assert_eq!(difference("k", a.to_string().as_bytes(), &b).as_deref(), expected);
+            assert_eq!(stored_difference("k", a.to_string().as_bytes(), &b).as_deref(), expected);
         }
-        assert!(difference("k", b"x", &a).is_some_and(|d| d.contains("can't be read")));
+        assert!(stored_difference("k", b"x", &a).is_some_and(|d| d.contains("can't be read")));
     }
 }

@@ -52,9 +52,14 @@ impl World {
         seq
     }
 
+    async fn before(&self, filter: &str) -> u64 {
+        self.ledger.last_under(filter).await.unwrap().map_or(0, |m| m.seq)
+    }
+
     pub async fn plan_event(&self, event: PlanEvent) -> u64 {
         let (plan, data) = (self.plan(), plan_data(&event).unwrap());
-        let id = plan_event_id(&plan, &event, self.ledger.last_seq().await.unwrap(), &data);
+        let before = self.before(&fanfold_wire::subjects::plan_filter(&plan)).await;
+        let id = plan_event_id(&plan, &event, before, &data);
         let header = Header { id: &id, source: "/test", subject: plan.as_str(), time_ms: None, traceparent: None };
         let payload = encode(&format!("plan.{}", event.name()), &data, header).unwrap();
         self.append(plan_event(&plan, event.name()), id, payload).await
@@ -64,7 +69,7 @@ impl World {
         let task = TaskId::new(self.plan(), target(i), fanfold_domain::ids::StageId::main());
         let terminal: TerminalId = target(i).terminal();
         let (id, subject) = if event.is_decision() {
-            let id = decision_id(&task, &event, self.ledger.last_seq().await.unwrap());
+            let id = decision_id(&task, &event, self.before(&fanfold_wire::subjects::task_decision_filter(&task)).await);
             (id, task_decision(&task, Some(&terminal)))
         } else {
             (report_id(&task, &terminal, &event), task_report(&task, &terminal))
@@ -79,7 +84,9 @@ impl World {
     pub async fn submit(&self, spec: PlanSpec, targets: usize) {
         self.plan_event(PlanEvent::Submitted(Box::new(spec))).await;
         self.plan_event(PlanEvent::Targets { targets: (0..targets).map(target).collect() }).await;
-        let seal = Seal { count: targets as u32, sha256: "t".into(), by: "ann".into() };
+        let names: Vec<_> = (0..targets).map(target).collect();
+        let sha256 = fanfold_wire::digest::targets_sha256(names.iter().map(|t| t.as_str()));
+        let seal = Seal { count: targets as u32, sha256, by: "ann".into() };
         self.plan_event(PlanEvent::Sealed(seal)).await;
     }
 

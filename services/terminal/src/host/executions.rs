@@ -38,7 +38,13 @@ pub struct Execution {
     pub moment: Moment,
     /// Epoch microseconds.
     pub at_us: i64,
+    /// What a good run returned, where it is short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
 }
+
+/// Longest result that is written down, in bytes.
+const RESULT_BYTES_MAX: usize = 512;
 
 /// The file.
 pub struct Executions {
@@ -78,13 +84,19 @@ impl Executions {
             file.1
         };
         let process = std::process::id();
-        let line = Execution { task, attempt, terminal, run, process, moment: Moment::Begin, at_us: now_us() };
+        let line = Execution { task, attempt, terminal, run, process, moment: Moment::Begin, at_us: now_us(), result: None };
         self.write(&line);
         Run { executions: Arc::clone(self), line, ended: false }
     }
 }
 
 impl Run {
+    /// Notes that it returned a good result.
+    pub fn done(mut self, result: &str) {
+        self.line.result = (result.len() <= RESULT_BYTES_MAX).then(|| result.to_owned());
+        self.finish(Moment::Done);
+    }
+
     /// Notes its end.
     pub fn end(mut self, moment: Moment) {
         self.finish(moment);

@@ -69,7 +69,10 @@ impl Handler for Faulty {
             return to_raw_value(&other).map_err(|e| HandlerError::new("INTERNAL", e.to_string()));
         }
         let result = self.inner.run(ctx).await;
-        run.end(if result.is_ok() { Moment::Done } else { Moment::Ended });
+        match &result {
+            Ok(json) => run.done(json.get()),
+            Err(_) => run.end(Moment::Ended),
+        }
         result
     }
 

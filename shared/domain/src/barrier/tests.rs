@@ -187,6 +187,23 @@ fn a_close_waits_until_the_dispatcher_has_ended_every_task() {
 }
 
 #[test]
+fn a_close_that_is_under_way_at_the_deadline_still_has_its_first_summary() {
+    let mut story = Story::new(2);
+    story.all(0, &success()).plan(PlanEvent::CloseRequested(asked()));
+    assert_eq!(next(&story, DEADLINE_MS - 1), Nothing, "the dispatcher has not ended the other one yet");
+    let mut nobody_looked = story.clone();
+    nobody_looked.at(DEADLINE_MS).all(1, &[hq::expired(0)]);
+    assert_eq!(next(&nobody_looked, DEADLINE_MS), DeadlineReached, "not the final one as the first");
+    assert_eq!(next(&story, DEADLINE_MS), DeadlineReached);
+    story.at(DEADLINE_MS).plan(PlanEvent::DeadlineReached);
+    assert_eq!(next(&story, DEADLINE_MS), Summarise(Partial));
+    story.summarised(1, Partial);
+    assert_eq!(next(&story, DEADLINE_MS), Nothing);
+    story.all(1, &[hq::expired(0)]);
+    assert_eq!(next(&story, DEADLINE_MS), Close);
+}
+
+#[test]
 fn a_cancelled_plan_closes_once_everything_has_ended() {
     let mut story = Story::new(2);
     story.all(0, &failure()).all(1, &[hq::dispatched(1)]).plan(PlanEvent::CancelRequested(asked())).all(1, &[hq::cancel(1)]);

@@ -65,8 +65,8 @@ pub fn checks() -> Vec<Check> {
             a_tail_goes_on_live, a_tail_may_begin_at_the_end;
         bus: only_stored_decisions_become_commands, queue_groups_share_and_subscribers_do_not, requests_are_answered_or_say_why,
             a_service_is_served;
-        store: records_are_put_read_and_listed, the_checkpoint_knows_its_last_writer, terminals_are_records_too,
-            types_never_change, objects_come_back;
+        store: records_are_put_read_and_listed, a_record_is_replaced_only_as_it_was_seen, the_checkpoint_knows_its_last_writer,
+            terminals_are_records_too, types_never_change, objects_come_back;
     }
 }
 

@@ -44,6 +44,26 @@ pub(super) async fn the_checkpoint_knows_its_last_writer(bench: Bench) -> Outcom
     equal("checkpoint", (entry.revision, entry.value), (second, Bytes::from_static(b"two")))
 }
 
+pub(super) async fn a_record_is_replaced_only_as_it_was_seen(bench: Bench) -> Outcome {
+    let key = format!("task.{}.cas.main", bench.tag);
+    let put = |value: &'static str, expect| bench.one.put_state_if(&key, Bytes::from_static(value.as_bytes()), expect);
+    let first = put("one", 0).await.map_err(text)?.ok_or("refused")?;
+    equal("there is one", put("two", 0).await.map_err(text)?, None)?;
+    equal("who is ahead", put("two", first + 100).await.map_err(text)?, None)?;
+    let before = bench.other.state_extent().await.map_err(text)?;
+    let deleted = put("", first).await.map_err(text)?.ok_or("refused")?;
+    ensure("an empty one is deleted", bench.other.get_state(&key).await.map_err(text)?.is_none())?;
+    ensure("not listed", listed(bench.other.list_state(&key).await).await?.is_empty())?;
+    equal("the record that was", put("two", first).await.map_err(text)?, None)?;
+    let again = put("two", 0).await.map_err(text)?.ok_or("refused over a deletion mark")?;
+    ensure("revisions rise", first < deleted && deleted < again)?;
+    let after = bench.other.state_extent().await.map_err(text)?;
+    equal("the same bucket", &after.bucket, &before.bucket)?;
+    ensure("its last revision", after.last_revision >= again && before.last_revision < after.last_revision)?;
+    ensure("records are counted", after.records > 0)?;
+    ensure("the log lacks nothing", bench.one.gaps().await.map_err(text)?.is_empty())
+}
+
 pub(super) async fn terminals_are_records_too(bench: Bench) -> Outcome {
     let key = format!("store.{}", bench.tag);
     ensure("none yet", bench.one.get_terminal(&key).await.map_err(text)?.is_none())?;

@@ -68,6 +68,14 @@ impl ApiError {
         format!("{} (error {})", self.description, self.err_code)
     }
 
+    /// As an error of the port, about a stream.
+    pub(super) fn about(self, stream: &str) -> LedgerError {
+        if self.err_code == code::STREAM_NOT_FOUND {
+            return LedgerError::AssetMissing { asset: stream.to_owned() };
+        }
+        self.into_error()
+    }
+
     /// As an error of the port, when it is not an answer about an event.
     pub(super) fn into_error(self) -> LedgerError {
         if self.is_full() { LedgerError::Full(self.text()) } else { LedgerError::Other(self.text()) }
@@ -181,12 +189,16 @@ impl JetStreamLedger {
         }
     }
 
+    /// What the leader of a stream says about it.
+    pub(super) async fn stream_info(&self, stream: &str, request: &Value) -> Result<Value, LedgerError> {
+        let answer = self.api_read(&format!("STREAM.INFO.{stream}"), request, self.budget()).await?;
+        let answer = answer.map_err(|error| error.about(stream))?;
+        serde_json::from_slice(&answer).map_err(|error| LedgerError::Corrupt(error.to_string()))
+    }
+
     /// Last sequence of a stream, from its leader.
     pub(super) async fn stream_last_seq(&self, stream: &str) -> Result<u64, LedgerError> {
-        let request = json!({});
-        let answer =
-            self.api_read(&format!("STREAM.INFO.{stream}"), &request, self.budget()).await?.map_err(ApiError::into_error)?;
-        let info: Value = serde_json::from_slice(&answer).map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+        let info = self.stream_info(stream, &json!({})).await?;
         info.pointer("/state/last_seq")
             .and_then(Value::as_u64)
             .ok_or_else(|| LedgerError::Corrupt(format!("no state.last_seq in the info of {stream}")))
@@ -197,7 +209,7 @@ impl JetStreamLedger {
         match self.api_read(&format!("STREAM.MSG.GET.{stream}"), &request, budget).await? {
             Ok(answer) => read_message(stream, &answer).map(Some),
             Err(error) if error.err_code == code::NO_MESSAGE_FOUND => Ok(None),
-            Err(error) => Err(error.into_error()),
+            Err(error) => Err(error.about(stream)),
         }
     }
 

@@ -9,11 +9,12 @@ use async_nats::{HeaderMap, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
 
 use super::api::{Failure, header};
 use super::append::retry_or_refused;
 use super::{Budget, JetStreamLedger};
-use crate::port::{BoxStream, Buckets, Entry, LedgerError};
+use crate::port::{BoxStream, Buckets, Entry, Extent, LedgerError};
 use crate::subject;
 
 const STATE: &str = "fanfold-state";
@@ -102,6 +103,43 @@ impl JetStreamLedger {
     }
 }
 
+impl JetStreamLedger {
+    /// Writes a record of `fanfold-state` if its last revision is still `expect`; an empty value as a deletion mark.
+    async fn put_expecting(&self, key: &str, value: &Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
+        let budget = self.budget();
+        let mut in_doubt = false;
+        loop {
+            let mut headers = HeaderMap::new();
+            headers.insert("Nats-Expected-Last-Subject-Sequence", expect.to_string());
+            if value.is_empty() {
+                headers.insert("KV-Operation", "DEL");
+            }
+            let timeout = self.timeout(value.len());
+            let failure = match self.publish_acked(kv_subject(STATE, key), headers, value.clone(), timeout).await {
+                Ok(ack) => return Ok(Some(ack.seq)),
+                Err(failure) => failure,
+            };
+            match retry_or_refused(failure)? {
+                ControlFlow::Continue(reason) => {
+                    in_doubt = true;
+                    budget.pause(&reason).await?;
+                }
+                ControlFlow::Break(error) if error.is_conflict() && !in_doubt => return Ok(None),
+                ControlFlow::Break(error) if error.is_conflict() => {
+                    // After a time without an answer, the write that stands there may be this one.
+                    let current = self.leader_last(&kv_stream(STATE), &kv_subject(STATE, key), self.budget()).await?;
+                    return Ok(current.filter(|m| m.sequence > expect && m.payload == *value).map(|m| m.sequence));
+                }
+                ControlFlow::Break(error) => return Err(error.into_error()),
+            }
+        }
+    }
+}
+
+fn kv_stream(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
 fn kv_subject(bucket: &str, key: &str) -> String {
     format!("$KV.{bucket}.{key}")
 }
@@ -120,38 +158,36 @@ impl Buckets for JetStreamLedger {
         self.list_records(STATE, filter).await
     }
 
-    async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
-        let budget = self.budget();
-        let mut in_doubt = false;
-        loop {
-            let mut headers = HeaderMap::new();
-            headers.insert("Nats-Expected-Last-Subject-Sequence", expect.to_string());
-            let timeout = self.timeout(value.len());
-            let failure = match self.publish_acked(kv_subject(STATE, CHECKPOINT), headers, value.clone(), timeout).await {
-                Ok(ack) => return Ok(Some(ack.seq)),
-                Err(failure) => failure,
-            };
-            match retry_or_refused(failure)? {
-                ControlFlow::Continue(reason) => {
-                    in_doubt = true;
-                    budget.pause(&reason).await?;
-                }
-                ControlFlow::Break(error) if error.is_conflict() && !in_doubt => return Ok(None),
-                ControlFlow::Break(error) if error.is_conflict() => {
-                    // After a time without an answer, the write that stands there may be this one.
-                    let current = self.get_checkpoint().await?;
-                    return Ok(current
-                        .filter(|entry| entry.revision > expect && entry.value == value)
-                        .map(|entry| entry.revision));
-                }
-                ControlFlow::Break(error) => return Err(error.into_error()),
-            }
+    async fn put_state_if(&self, key: &str, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
+        if !subject::is_publishable(key) {
+            return Err(LedgerError::Other(format!("{key:?} is not a key")));
+        }
+        match self.put_expecting(key, &value, expect).await? {
+            None if expect == 0 => match self.leader_last(&kv_stream(STATE), &kv_subject(STATE, key), self.budget()).await? {
+                // A deletion mark has a revision, too.
+                Some(mark) if mark.payload.is_empty() => self.put_expecting(key, &value, mark.sequence).await,
+                _ => Ok(None),
+            },
+            answer => Ok(answer),
         }
     }
 
+    async fn state_extent(&self) -> Result<Extent, LedgerError> {
+        let info = self.stream_info(&kv_stream(STATE), &json!({})).await?;
+        let number = |pointer: &str| info.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+        Ok(Extent {
+            bucket: info.get("created").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            last_revision: number("/state/last_seq"),
+            records: number("/state/messages"),
+        })
+    }
+
+    async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
+        self.put_state_if(CHECKPOINT, value, expect).await
+    }
+
     async fn get_checkpoint(&self) -> Result<Option<Entry>, LedgerError> {
-        let stream = format!("KV_{STATE}");
-        let last = self.leader_last(&stream, &kv_subject(STATE, CHECKPOINT), self.budget()).await?;
+        let last = self.leader_last(&kv_stream(STATE), &kv_subject(STATE, CHECKPOINT), self.budget()).await?;
         let entry = |revision, value| Entry { key: CHECKPOINT.to_owned(), revision, value };
         Ok(last.map(|message| entry(message.sequence, message.payload)).filter(|entry| !entry.value.is_empty()))
     }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::api::{Failure, stored};
 use super::reader::{Delivered, Opened, Reader};
 use super::{JetStreamLedger, LOG, jittered_ms};
-use crate::port::{Append, Appended, BoxStream, Fence, FencedError, LedgerError, Log, Room, Stored, TailItem};
+use crate::port::{Append, Appended, BoxStream, Fence, FencedError, GAPS_MAX, LedgerError, Log, Room, Stored, TailItem};
 
 /// A consumer that is not made within this: the stream is read without one meanwhile.
 const ASK_DIRECT_AFTER: Duration = Duration::from_millis(200);
@@ -43,6 +44,27 @@ impl Log for JetStreamLedger {
 
     async fn room(&self) -> Result<Option<Room>, LedgerError> {
         self.log_room().await
+    }
+
+    async fn gaps(&self) -> Result<Vec<(u64, u64)>, LedgerError> {
+        let number = |info: &Value, name: &str| info.pointer(&format!("/state/{name}")).and_then(Value::as_u64).unwrap_or(0);
+        let info = self.stream_info(LOG, &json!({})).await?;
+        if number(&info, "num_deleted") == 0 && number(&info, "first_seq") <= 1 {
+            return Ok(Vec::new());
+        }
+        let info = self.stream_info(LOG, &json!({ "deleted_details": true })).await?;
+        let deleted = info.pointer("/state/deleted").and_then(Value::as_array);
+        let first = number(&info, "first_seq");
+        let mut gaps: Vec<(u64, u64)> = if first > 1 { vec![(1, first - 1)] } else { Vec::new() };
+        for seq in deleted.into_iter().flatten().filter_map(Value::as_u64) {
+            let full = gaps.len() == GAPS_MAX;
+            match gaps.last_mut() {
+                Some((_, to)) if *to + 1 == seq => *to = seq,
+                _ if full => break,
+                _ => gaps.push((seq, seq)),
+            }
+        }
+        Ok(gaps)
     }
 
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError> {

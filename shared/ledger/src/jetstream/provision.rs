@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use fanfold_wire::record::Checkpoint;
 use serde_json::{Map, Value, json};
 
 use super::api::{ApiError, code};
 use super::{JetStreamLedger, LOG};
-use crate::port::LedgerError;
+use crate::port::{Buckets, LedgerError};
 
 const DEFINITIONS: [&str; 5] = [
     include_str!("../../../../nats/stream-fanfold.json"),
@@ -64,6 +65,9 @@ impl JetStreamLedger {
         if let Some(found) = self.stream_config(name).await? {
             return compare(name, wanted, &found);
         }
+        if name == LOG {
+            self.refuse_to_forget().await?;
+        }
         let request = Value::Object(wanted.clone());
         match self.api(&format!("STREAM.CREATE.{name}"), &request, self.budget()).await? {
             Ok(_) => tracing::info!(name, "ledger.created"),
@@ -73,6 +77,19 @@ impl JetStreamLedger {
         match self.stream_config(name).await? {
             Some(found) => compare(name, wanted, &found),
             None => Err(self.create_error(name, &request).await),
+        }
+    }
+
+    /// A log that is absent although its state bucket was written from one is lost, not new: an empty one in its place would hide that.
+    async fn refuse_to_forget(&self) -> Result<(), LedgerError> {
+        let checkpoint = match self.get_checkpoint().await {
+            Ok(entry) => entry.and_then(|entry| Checkpoint::parse(&entry.value)),
+            Err(LedgerError::AssetMissing { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        match checkpoint.filter(|checkpoint| checkpoint.seq > 0) {
+            Some(checkpoint) => Err(LedgerError::LogMissing { seq: checkpoint.seq }),
+            None => Ok(()),
         }
     }
 

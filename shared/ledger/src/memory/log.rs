@@ -1,6 +1,6 @@
 //! The log in memory.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,6 +25,8 @@ pub(super) struct LogState {
     /// (time stored, id), oldest first.
     pub(super) ids_by_age: VecDeque<(i64, String)>,
     pub(super) duplicate_window_ms: i64,
+    /// Sequences that are gone.
+    pub(super) lost: BTreeSet<u64>,
 }
 
 impl LogState {
@@ -32,7 +34,33 @@ impl LogState {
         self.messages.len() as u64
     }
 
+    pub(super) fn lose(&mut self, from: u64, to: u64) {
+        self.by_subject.values_mut().for_each(|seqs| seqs.retain(|seq| !(from..=to).contains(seq)));
+        self.lost.extend(from..=to.min(self.last_seq()));
+    }
+
+    pub(super) fn truncate(&mut self, last_seq: u64) {
+        self.messages.truncate(usize::try_from(last_seq).unwrap_or(usize::MAX));
+        self.by_subject.values_mut().for_each(|seqs| seqs.retain(|seq| *seq <= last_seq));
+        self.ids.retain(|_, seq| *seq <= last_seq);
+        self.lost.retain(|seq| *seq <= last_seq);
+    }
+
+    fn gaps(&self) -> Vec<(u64, u64)> {
+        let mut gaps: Vec<(u64, u64)> = Vec::new();
+        for seq in &self.lost {
+            match gaps.last_mut() {
+                Some((_, to)) if *to + 1 == *seq => *to = *seq,
+                _ => gaps.push((*seq, *seq)),
+            }
+        }
+        gaps
+    }
+
     fn get(&self, seq: u64) -> Option<&Stored> {
+        if self.lost.contains(&seq) {
+            return None;
+        }
         self.messages.get(usize::try_from(seq.checked_sub(1)?).ok()?)
     }
 
@@ -193,6 +221,10 @@ impl Log for MemoryLedger {
         Ok(self.reach()?.log.last_seq())
     }
 
+    async fn gaps(&self) -> Result<Vec<(u64, u64)>, LedgerError> {
+        Ok(self.reach()?.log.gaps())
+    }
+
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError> {
         let state = self.reach()?;
         Ok(state.log.get(state.log.last_under(filter)).cloned())
@@ -252,6 +284,10 @@ impl Tail {
             }
             self.last_seq.mark_unchanged();
             let messages = self.available();
+            if let Some(first) = messages.first().map(|m| m.seq).filter(|seq| *seq > self.next) {
+                let from = std::mem::replace(&mut self.next, first);
+                return Some(TailItem::Hole { from, to: first });
+            }
             if let Some(last) = messages.last() {
                 self.next = last.seq + 1;
                 return Some(TailItem::Messages(messages));
@@ -274,6 +310,10 @@ impl Tail {
         if state.down {
             return Vec::new();
         }
-        state.log.messages.iter().skip(from).take(TAIL_BATCH_MAX).cloned().collect()
+        let there = state.log.messages.iter().skip(from).filter(|m| !state.log.lost.contains(&m.seq));
+        // Up to the next hole, which is said by itself.
+        let mut next = None;
+        let joined = there.take_while(|m| next.replace(m.seq + 1).is_none_or(|n| n == m.seq));
+        joined.take(TAIL_BATCH_MAX).cloned().collect()
     }
 }

@@ -11,7 +11,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -73,6 +73,7 @@ impl MemoryLedger {
             ids: HashMap::new(),
             ids_by_age: VecDeque::new(),
             duplicate_window_ms,
+            lost: BTreeSet::new(),
         };
         let state = State {
             log,
@@ -118,6 +119,27 @@ impl MemoryLedger {
     /// A fault: the connection was lost and found again. Every tail says so.
     pub fn reconnect(&self) {
         self.shared.connections.send_modify(|count| *count += 1);
+    }
+
+    /// A fault: these sequences, first and last, are no longer in the log, as after damage to its store.
+    pub fn lose(&self, from: u64, to: u64) {
+        self.lock().log.lose(from, to);
+        self.reconnect();
+    }
+
+    /// A fault: a record of `fanfold-state` is another one, or gone, and no revision tells of it.
+    pub fn damage_state(&self, key: &str, value: Option<Bytes>) {
+        let records = &mut self.lock().records.records;
+        match value {
+            Some(value) => drop(records.get_mut(key).map(|(_, old)| *old = value)),
+            None => drop(records.remove(key)),
+        }
+    }
+
+    /// A fault: the log ends at `last_seq` again, as after the loss of its tail.
+    pub fn truncate(&self, last_seq: u64) {
+        self.lock().log.truncate(last_seq);
+        self.reconnect();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

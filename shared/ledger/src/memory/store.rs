@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 
-use super::{Bucket, MemoryLedger, State};
-use crate::port::{BoxStream, Buckets, Entry, LedgerError, Objects, Types};
+use super::{Bucket, MemoryLedger};
+use crate::port::{BoxStream, Buckets, Entry, Extent, LedgerError, Objects, Types};
 use crate::subject;
 
 /// Key of the checkpoint in `fanfold-state`.
@@ -43,10 +43,11 @@ impl Bucket {
     }
 }
 
-impl State {
-    fn put_checkpoint(&mut self, value: Bytes, expect: u64) -> Option<u64> {
-        let revision = self.records.get(CHECKPOINT).map_or(0, |entry| entry.revision);
-        (revision == expect).then(|| self.records.put(CHECKPOINT.to_owned(), value))
+impl Bucket {
+    /// Writes a record if its revision is still `expect`; 0: there is none, or a deleted one.
+    fn put_if(&mut self, key: &str, value: Bytes, expect: u64) -> Option<u64> {
+        let (revision, deleted) = self.records.get(key).map_or((0, true), |(revision, value)| (*revision, value.is_empty()));
+        (revision == expect || (expect == 0 && deleted)).then(|| self.put(key.to_owned(), value))
     }
 }
 
@@ -64,8 +65,21 @@ impl Buckets for MemoryLedger {
         Ok(self.reach()?.records.list(filter))
     }
 
+    async fn put_state_if(&self, key: &str, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
+        if !subject::is_publishable(key) {
+            return Err(LedgerError::Other(format!("{key:?} is not a key")));
+        }
+        Ok(self.reach()?.records.put_if(key, value, expect))
+    }
+
+    async fn state_extent(&self) -> Result<Extent, LedgerError> {
+        let state = self.reach()?;
+        let records = state.records.records.len() as u64;
+        Ok(Extent { bucket: "memory".into(), last_revision: state.records.last_revision, records })
+    }
+
     async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
-        Ok(self.reach()?.put_checkpoint(value, expect))
+        self.put_state_if(CHECKPOINT, value, expect).await
     }
 
     async fn get_checkpoint(&self) -> Result<Option<Entry>, LedgerError> {

@@ -8,43 +8,55 @@ use fanfold_wire::record::Checkpoint;
 use fanfold_wire::subjects::{self, LogSubject};
 use futures::StreamExt;
 
+use super::holes::{mark_at, missing_to};
 use super::model::{Model, decode_all};
 use super::unsupported::is_final;
 use crate::port::{Ledger, LedgerError};
 
 /// Plans read through one consumer.
 const PLANS_PER_READ: usize = 100;
+/// Seals of every plan.
+const SEALS: &str = "ff.plan.*.sealed";
 /// Messages decoded at once.
 const CHUNK: usize = 1_024;
 
 /// The model as of the log's end, and that sequence.
 pub(super) async fn load(ledger: &dyn Ledger) -> Result<(Model, u64), LedgerError> {
     let last_seq = ledger.last_seq().await?;
+    let (mut checkpoint, went_back) = usable_checkpoint(ledger, last_seq).await?;
     let mut model = Model::new(last_seq);
-    let plans: Vec<PlanId> = candidates(ledger, last_seq).await?.into_keys().collect();
+    let gaps: Vec<_> = ledger.gaps().await?.into_iter().filter(|(from, _)| *from <= last_seq).collect();
+    if let Some((from, to)) = gaps.first() {
+        let error = LedgerError::Damaged { from: *from, to: *to };
+        tracing::error!(code = error.code(), from, to, gaps = gaps.len(), "{error}");
+    }
+    // What was lost since the checkpoint may be the end of a plan, which is open again then.
+    checkpoint = checkpoint.filter(|c| missing_to(&gaps, c.seq) == c.missing);
+    model.begin(gaps, mark_at(ledger, last_seq).await?, went_back);
+    let plans: Vec<PlanId> = plans_in(ledger, checkpoint, last_seq, true).await?.into_keys().collect();
     for group in plans.chunks(PLANS_PER_READ) {
         fold_into(ledger, &mut model, group, last_seq).await?;
     }
+    model.note_gaps_to(last_seq);
     Ok((model, last_seq))
 }
 
-/// Plans that may be open at `last_seq`, with the sequence of their submission.
-async fn candidates(ledger: &dyn Ledger, last_seq: u64) -> Result<BTreeMap<PlanId, u64>, LedgerError> {
-    let checkpoint = usable_checkpoint(ledger, last_seq).await?;
-    plans_in(ledger, checkpoint, last_seq, true).await
-}
-
-async fn usable_checkpoint(ledger: &dyn Ledger, last_seq: u64) -> Result<Option<Checkpoint>, LedgerError> {
-    Ok(match ledger.get_checkpoint().await? {
-        None => None,
-        Some(entry) => {
-            let parsed = Checkpoint::parse(&entry.value);
-            if parsed.is_none() {
-                tracing::warn!("the checkpoint is damaged; open plans are found from the whole log");
-            }
-            parsed.filter(|c| c.seq <= last_seq)
-        }
-    })
+/// The checkpoint, if the log still is the one it was made from; else how far it was and how far the log is.
+async fn usable_checkpoint(ledger: &dyn Ledger, last_seq: u64) -> Result<(Option<Checkpoint>, Option<(u64, u64)>), LedgerError> {
+    let Some(entry) = ledger.get_checkpoint().await? else { return Ok((None, None)) };
+    let Some(checkpoint) = Checkpoint::parse(&entry.value) else {
+        tracing::warn!("the checkpoint is damaged; open plans are found from the whole log");
+        return Ok((None, None));
+    };
+    let another = !checkpoint.event.is_empty()
+        && checkpoint.seq <= last_seq
+        && mark_at(ledger, checkpoint.seq).await?.is_some_and(|mark| mark != checkpoint.event);
+    if another || checkpoint.seq > last_seq {
+        let error = LedgerError::WentBack { folded: checkpoint.seq, last: last_seq };
+        tracing::error!(code = error.code(), folded = checkpoint.seq, last_seq, "{error}");
+        return Ok((None, Some((checkpoint.seq, last_seq))));
+    }
+    Ok((Some(checkpoint), None))
 }
 
 /// Every plan that may have changed since the checkpoint, those that are over among them; without a usable checkpoint every plan
@@ -62,9 +74,52 @@ pub async fn plans_since(ledger: &dyn Ledger, checkpoint: Option<Checkpoint>, la
 /// # Errors
 /// Those of the ledger.
 pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Option<PlanView>, LedgerError> {
+    Ok(fold_plans(ledger, std::slice::from_ref(plan), to).await?.pop())
+}
+
+/// Plans folded from the log up to `to`, whether they are over or not, through one consumer; in the order of their ids, those the log
+/// does not know left out. All of it is in memory: ask for no more than a hundred at a time, and mind their sizes.
+///
+/// # Errors
+/// Those of the ledger.
+pub async fn fold_plans(ledger: &dyn Ledger, plans: &[PlanId], to: u64) -> Result<Vec<PlanView>, LedgerError> {
     let mut model = Model::new(to);
-    fold_into(ledger, &mut model, std::slice::from_ref(plan), to).await?;
-    Ok(model.take(plan))
+    model.begin(ledger.gaps().await?, None, None);
+    for group in plans.chunks(PLANS_PER_READ) {
+        fold_into(ledger, &mut model, group, to).await?;
+    }
+    model.note_gaps_to(to);
+    Ok(model.into_views())
+}
+
+/// Every plan the log knows up to `to`, with the number of its targets.
+///
+/// # Errors
+/// Those of the ledger.
+pub async fn plan_sizes(ledger: &dyn Ledger, to: u64) -> Result<BTreeMap<PlanId, u32>, LedgerError> {
+    let mut sizes = BTreeMap::new();
+    let filters = vec![subjects::SUBMISSIONS.to_owned(), SEALS.to_owned()];
+    let mut events = ledger.read(filters, 1, to).await?;
+    while let Some(message) = events.next().await {
+        let message = message?;
+        match LogSubject::parse(&message.subject) {
+            Some(LogSubject::Plan { plan, event }) if event == "submitted" => drop(sizes.entry(plan).or_insert(0)),
+            Some(LogSubject::Plan { plan, .. }) => {
+                sizes.entry(plan).and_modify(|size| *size = sealed_count(&message.payload));
+            }
+            _ => {}
+        }
+    }
+    Ok(sizes)
+}
+
+fn sealed_count(payload: &[u8]) -> u32 {
+    use fanfold_domain::plan::PlanEvent;
+    use fanfold_wire::event::{Envelope, decode_plan};
+    match Envelope::parse(payload).and_then(|e| decode_plan("sealed", e.data)) {
+        Ok(PlanEvent::Sealed(seal)) => seal.count,
+        _ => 0,
+    }
 }
 
 /// The version of a plan's rules when this build can't fold it; `Some(None)`: its submission can't be read. `None`: there is no such

@@ -6,6 +6,7 @@
 //!
 //! **Invariant.** Nothing here is written anywhere; what is held is a pure function of the log up to [`Position::seq`].
 
+mod holes;
 mod load;
 mod model;
 mod subscription;
@@ -19,7 +20,8 @@ use tokio::task::JoinHandle;
 
 use crate::port::{Ledger, LedgerError, Stored, TailItem};
 
-pub use load::{fold_plan, plans_since, unsupported_rules};
+pub use holes::{Gaps, fold_plan_event, fold_task_event, mark_at, mark_of, missing_to, note_gaps};
+pub use load::{fold_plan, fold_plans, plan_sizes, plans_since, unsupported_rules};
 pub use model::{Known, Model};
 pub use subscription::{Changes, PlanChange, Subscription};
 pub use unsupported::Unsupported;
@@ -28,6 +30,9 @@ use subscription::Mailbox;
 
 /// Pause before the log is asked again where it ends.
 const ASK_END_AGAIN: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// Times a log that lacks what was folded is asked again before it is believed.
+const DOUBTS: u32 = 10;
 
 /// How far the fold is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,8 @@ struct Shared {
     model: RwLock<Model>,
     mailboxes: Mutex<Vec<Arc<Mailbox>>>,
     position: watch::Sender<Position>,
+    /// Why the tail ended.
+    lost: Mutex<Option<LedgerError>>,
 }
 
 /// Handle to the open plans; clones share one fold and one tail.
@@ -70,7 +77,8 @@ impl OpenPlans {
         let (model, seq) = load::load(ledger.as_ref()).await?;
         let tail = ledger.tail(seq + 1).await?;
         let (position, _) = watch::channel(Position { seq, caught_up: true, reconnects: 0 });
-        let shared = Arc::new(Shared { model: RwLock::new(model), mailboxes: Mutex::new(Vec::new()), position });
+        let shared =
+            Arc::new(Shared { model: RwLock::new(model), mailboxes: Mutex::new(Vec::new()), position, lost: Mutex::new(None) });
         let follower = Arc::clone(&shared);
         let task = tokio::spawn(async move { follower.follow(ledger, tail).await });
         Ok(Self { shared, tail: Arc::new(TailTask(task)) })
@@ -113,20 +121,40 @@ impl OpenPlans {
     }
 }
 
+impl OpenPlans {
+    /// Why this fold can't be gone on with: the log no longer holds what was folded. Begin anew with [`OpenPlans::start`].
+    pub fn lost(&self) -> Option<LedgerError> {
+        self.shared.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What the log said after a reconnect.
+enum End {
+    Told,
+    /// It did not answer.
+    Unknown,
+    /// What was folded is no longer there.
+    Lost(LedgerError),
+}
+
 impl Shared {
     fn mailboxes(&self) -> MutexGuard<'_, Vec<Arc<Mailbox>>> {
         self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn follow(&self, ledger: Arc<dyn Ledger>, mut tail: crate::port::BoxStream<TailItem>) {
-        // After a reconnect, until the log has said where its end is.
+        // After a reconnect, until the log has said where its end is, and that it still is the log that was folded.
         let mut end_unknown = false;
         loop {
             let item = tokio::select! {
                 biased;
-                item = tail.next() => item,
+                item = tail.next(), if !end_unknown => item,
                 () = tokio::time::sleep(ASK_END_AGAIN), if end_unknown => {
-                    end_unknown = !self.learn_end(ledger.as_ref()).await;
+                    match self.learn_end(ledger.as_ref()).await {
+                        End::Told => end_unknown = false,
+                        End::Unknown => {}
+                        End::Lost(error) => return self.lose(error),
+                    }
                     continue;
                 }
             };
@@ -143,21 +171,60 @@ impl Shared {
                         p.reconnects += 1;
                     });
                     self.model.write().unwrap_or_else(PoisonError::into_inner).lose_end();
-                    end_unknown = !self.learn_end(ledger.as_ref()).await;
+                    match self.learn_end(ledger.as_ref()).await {
+                        End::Told => end_unknown = false,
+                        End::Unknown => end_unknown = true,
+                        End::Lost(error) => return self.lose(error),
+                    }
                 }
             }
         }
         tracing::error!("the log's tail ended; this process must be restarted");
     }
 
-    /// Asks where the log ends; says whether it was told. Until then nobody is caught up, however much the tail delivers.
-    async fn learn_end(&self, ledger: &dyn Ledger) -> bool {
-        let told = ledger.last_seq().await;
-        if let Ok(last_seq) = &told {
-            self.model.write().unwrap_or_else(PoisonError::into_inner).catch_up_to(*last_seq);
-        }
+    /// Nothing more is folded, and nobody is caught up any more: whoever decides from this view decides nothing.
+    fn lose(&self, error: LedgerError) {
+        tracing::error!(code = error.code(), "{error}");
         self.announce();
-        told.is_ok()
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    /// Asks where the log ends; until it has told nobody is caught up. A log that no longer holds what was folded is asked again for a
+    /// while: a leader that has just been elected may not have caught up itself.
+    async fn learn_end(&self, ledger: &dyn Ledger) -> End {
+        let mut doubt = None;
+        for _ in 0..DOUBTS {
+            match self.compare(ledger).await {
+                Ok((last_seq, None)) => {
+                    self.model.write().unwrap_or_else(PoisonError::into_inner).catch_up_to(last_seq);
+                    self.announce();
+                    return End::Told;
+                }
+                Ok((_, Some(error))) => doubt = Some(error),
+                Err(_) => {
+                    self.announce();
+                    return End::Unknown;
+                }
+            }
+            tokio::time::sleep(ASK_END_AGAIN).await;
+        }
+        doubt.map_or(End::Unknown, End::Lost)
+    }
+
+    /// The log's last sequence, and what of the fold it no longer holds.
+    async fn compare(&self, ledger: &dyn Ledger) -> Result<(u64, Option<LedgerError>), LedgerError> {
+        let (seq, mark, known) = {
+            let model = self.model.read().unwrap_or_else(PoisonError::into_inner);
+            (model.seq(), model.mark(), model.gaps().to_vec())
+        };
+        let last = ledger.last_seq().await?;
+        let gaps = ledger.gaps().await?;
+        if let Some((from, to)) = gaps.iter().find(|gap| gap.0 <= seq && !known.contains(gap)) {
+            return Ok((last, Some(LedgerError::Damaged { from: *from, to: *to })));
+        }
+        let here = mark_at(ledger, seq).await?;
+        let another = here.is_some_and(|here| !mark.is_empty() && here != mark);
+        Ok((last, (last < seq || another).then_some(LedgerError::WentBack { folded: seq, last })))
     }
 
     /// Folds a batch: parsed without the lock, applied under it, told afterwards.

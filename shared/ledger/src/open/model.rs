@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::view::PlanView;
-use fanfold_wire::event::{EventError, LogEvent, decode};
+use fanfold_wire::event::{EventError, LogEvent, decode_linked};
 use lru::LruCache;
 
+use super::holes::{fold_plan_event, fold_task_event, mark_of, note_gaps};
 use super::unsupported;
-use crate::port::Stored;
+use crate::port::{GAPS_MAX, Stored};
 
 /// Plans that are over are remembered by name up to this number; older ones are looked up in the log.
 const CLOSED_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
@@ -43,10 +44,19 @@ pub struct Model {
     unreadable: u64,
     after_close: u64,
     holes: Vec<(u64, u64)>,
+    /// What the log lacks, first and last sequence, in order.
+    gaps: Vec<(u64, u64)>,
+    /// Mark of the event at `seq` where it was not folded here but read at the start.
+    mark: Option<String>,
+    last: Option<Stored>,
+    went_back: Option<(u64, u64)>,
 }
 
-pub(super) fn decode_all(messages: &[Stored]) -> Vec<Result<LogEvent, EventError>> {
-    messages.iter().map(|m| decode(m.seq, m.time_ms, &m.subject, &m.payload)).collect()
+/// An event and the sequence its id names as the one before it.
+pub(super) type Linked = (LogEvent, Option<u64>);
+
+pub(super) fn decode_all(messages: &[Stored]) -> Vec<Result<Linked, EventError>> {
+    messages.iter().map(|m| decode_linked(m.seq, m.time_ms, &m.subject, &m.payload)).collect()
 }
 
 impl Model {
@@ -61,6 +71,10 @@ impl Model {
             unreadable: 0,
             after_close: 0,
             holes: Vec::new(),
+            gaps: Vec::new(),
+            mark: None,
+            last: None,
+            went_back: None,
         }
     }
 
@@ -117,9 +131,42 @@ impl Model {
         &self.holes
     }
 
+    /// What the log lacks up to here, first and last sequence, in order.
+    pub fn gaps(&self) -> &[(u64, u64)] {
+        &self.gaps
+    }
+
+    /// What the last event folded is recognised by; empty: it is not known.
+    pub fn mark(&self) -> String {
+        self.last.as_ref().map(mark_of).or_else(|| self.mark.clone()).unwrap_or_default()
+    }
+
+    /// The sequence the checkpoint stood at and the log's last one, where the log turned out to be shorter or another one at the start.
+    pub fn went_back(&self) -> Option<(u64, u64)> {
+        self.went_back
+    }
+
+    pub(super) fn begin(&mut self, gaps: Vec<(u64, u64)>, mark: Option<String>, went_back: Option<(u64, u64)>) {
+        self.holes = gaps.iter().take(HOLES_MAX).map(|(from, to)| (*from, *to + 1)).collect();
+        self.gaps = gaps;
+        self.mark = mark;
+        self.went_back = went_back;
+    }
+
     pub(super) fn note_hole(&mut self, from: u64, to: u64) {
         if self.holes.len() < HOLES_MAX {
             self.holes.push((from, to));
+        }
+        if self.gaps.len() < GAPS_MAX && self.gaps.last().is_none_or(|(_, last)| *last < from) {
+            self.gaps.push((from, to.saturating_sub(1)));
+        }
+        self.note_gaps_to(to);
+    }
+
+    /// Whatever is missing below `seq` is noted with every plan that is open there.
+    pub(super) fn note_gaps_to(&mut self, seq: u64) {
+        for view in self.plans.values_mut() {
+            note_gaps(view, &self.gaps, seq);
         }
     }
 
@@ -133,21 +180,22 @@ impl Model {
     }
 
     /// Folds one message; says which plan changed, and which of its tasks.
-    pub(super) fn apply(&mut self, message: &Stored, event: Result<LogEvent, EventError>) -> Option<(PlanId, Option<u32>)> {
+    pub(super) fn apply(&mut self, message: &Stored, event: Result<Linked, EventError>) -> Option<(PlanId, Option<u32>)> {
         if message.seq <= self.seq {
             return None;
         }
         self.seq = message.seq;
+        self.last = Some(message.clone());
         self.fold(message, event)
     }
 
     /// Folds one message of a filtered read, where sequences of other plans are mixed in any order.
-    pub(super) fn fold(&mut self, message: &Stored, event: Result<LogEvent, EventError>) -> Option<(PlanId, Option<u32>)> {
+    pub(super) fn fold(&mut self, message: &Stored, event: Result<Linked, EventError>) -> Option<(PlanId, Option<u32>)> {
         if self.passes_over(message, &event) {
             return None;
         }
-        let event = match event {
-            Ok(event) => event,
+        let (event, before_seq) = match event {
+            Ok(linked) => linked,
             Err(error) => {
                 self.unreadable += 1;
                 tracing::warn!(seq = message.seq, subject = %message.subject, %error, "an event of the log can't be read; it is counted and passed over");
@@ -158,7 +206,7 @@ impl Model {
             LogEvent::Fence(_) => None,
             LogEvent::Plan(id, logged) => {
                 match self.plans.get_mut(&id) {
-                    Some(view) => view.apply_plan(&logged),
+                    Some(view) => fold_plan_event(view, &self.gaps, &logged, before_seq),
                     None => {
                         let view = PlanView::begin(&logged)?;
                         self.plans.insert(id.clone(), view);
@@ -172,7 +220,7 @@ impl Model {
             }
             LogEvent::Task(task, logged) => match self.plans.get_mut(&task.plan) {
                 Some(view) => {
-                    let (index, _) = view.apply_task(&task.target, &logged)?;
+                    let index = fold_task_event(view, &self.gaps, &task.target, &logged, before_seq)?;
                     Some((task.plan, u32::try_from(index).ok()))
                 }
                 None => {
@@ -183,9 +231,9 @@ impl Model {
         }
     }
 
-    /// Takes one plan out.
-    pub(super) fn take(&mut self, id: &PlanId) -> Option<PlanView> {
-        self.plans.remove(id)
+    /// Takes everything out.
+    pub(super) fn into_views(self) -> Vec<PlanView> {
+        self.plans.into_values().collect()
     }
 
     /// Forgets plans that are over, up to `released` where somebody still reads them, and never more than a bounded number.

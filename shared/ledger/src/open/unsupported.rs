@@ -12,6 +12,7 @@ use fanfold_wire::event::{Envelope, EventError, LogEvent, decode_plan, rules_of_
 use fanfold_wire::subjects::LogSubject;
 
 use super::Model;
+use super::model::Linked;
 use crate::port::Stored;
 
 /// Such plans remembered; beyond it the one submitted first is dropped, and said.
@@ -41,7 +42,7 @@ impl Model {
     }
 
     /// Whether a message is about a plan that must not be folded; it is counted then.
-    pub(super) fn passes_over(&mut self, message: &Stored, event: &Result<LogEvent, EventError>) -> bool {
+    pub(super) fn passes_over(&mut self, message: &Stored, event: &Result<Linked, EventError>) -> bool {
         if let Some((id, rules)) = begins_unsupported(message, event)
             && self.plan(&id).is_none()
         {
@@ -91,9 +92,9 @@ impl Plans {
 }
 
 /// The plan a message submits, when it is one that must not be folded, and the version of its rules.
-fn begins_unsupported(message: &Stored, event: &Result<LogEvent, EventError>) -> Option<(PlanId, Option<u32>)> {
+fn begins_unsupported(message: &Stored, event: &Result<Linked, EventError>) -> Option<(PlanId, Option<u32>)> {
     match event {
-        Ok(LogEvent::Plan(id, logged)) => match &logged.event {
+        Ok((LogEvent::Plan(id, logged), _)) => match &logged.event {
             PlanEvent::Submitted(spec) => Rules::of(spec.rules).err().map(|unknown| (id.clone(), Some(unknown.found))),
             _ => None,
         },

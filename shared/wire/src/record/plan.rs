@@ -1,7 +1,6 @@
 //! `plan.<plan>` and `checkpoint` of the state bucket.
 
-use std::collections::BTreeMap;
-
+use fanfold_domain::holes::Holes;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{SummaryKind, SummaryRef};
 use fanfold_domain::sets::SetCounts;
@@ -47,6 +46,9 @@ pub struct PlanRecord {
     pub counts: SetCounts,
     /// Verdict as it stands.
     pub verdict: PlanVerdict,
+    /// Events the log has lost; absent where none is known to be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holes: Option<Holes>,
     /// Log time of the seal, epoch ms.
     #[serde(default)]
     pub sealed_at: Option<i64>,
@@ -97,6 +99,7 @@ impl PlanRecord {
             status,
             total: plan.seal.as_ref().map_or(0, |(s, _, _)| s.count),
             verdict: verdict(plan, &counts),
+            holes: plan.holes,
             counts,
             sealed_at: plan.sealed_ms(),
             deadline: plan.deadline_ms(),
@@ -116,35 +119,4 @@ impl PlanRecord {
 /// Key of a plan's record.
 pub fn plan_key(plan: &PlanId) -> String {
     format!("plan.{plan}")
-}
-
-/// `checkpoint` of the state bucket: up to where records are written, and which plans were open there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Checkpoint {
-    /// Every record is written up to this sequence.
-    pub seq: u64,
-    /// Plans open there, with the sequence of their `plan.submitted`.
-    pub open: BTreeMap<PlanId, u64>,
-    /// SHA-256 over the two, to notice damage.
-    pub sha256: String,
-}
-
-impl Checkpoint {
-    /// A checkpoint with its checksum.
-    pub fn new(seq: u64, open: BTreeMap<PlanId, u64>) -> Self {
-        let sha256 = Self::digest(seq, &open);
-        Self { seq, open, sha256 }
-    }
-
-    fn digest(seq: u64, open: &BTreeMap<PlanId, u64>) -> String {
-        let lines: String = open.iter().map(|(plan, at)| format!("{plan} {at}\n")).collect();
-        crate::digest::sha256_hex(format!("{seq}\n{lines}").as_bytes())
-    }
-
-    /// Reads a checkpoint; `None` when it is damaged.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let checkpoint: Self = serde_json::from_slice(bytes).ok()?;
-        (checkpoint.sha256 == Self::digest(checkpoint.seq, &checkpoint.open)).then_some(checkpoint)
-    }
 }

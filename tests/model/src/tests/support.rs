@@ -50,11 +50,16 @@ impl Log {
         let mut log = Self::empty();
         let mut data = submission();
         change(&mut data);
-        log.plan("submitted", &data);
-        log.put_plan("targets", &format!("{PLAN}/targets/0"), &json!({ "targets": targets }));
-        let list: String = targets.iter().map(|t| format!("{t}\n")).collect();
-        log.plan("sealed", &json!({ "count": targets.len(), "sha256": sha256_hex(list.as_bytes()), "by": "ops" }));
+        log.begin(targets, &data);
         log
+    }
+
+    /// Stores submission, targets and seal.
+    pub(super) fn begin(&mut self, targets: &[&str], submission: &Value) {
+        self.plan("submitted", submission);
+        self.put_plan("targets", &format!("{PLAN}/targets/0"), &json!({ "targets": targets }));
+        let list: String = targets.iter().map(|t| format!("{t}\n")).collect();
+        self.plan("sealed", &json!({ "count": targets.len(), "sha256": sha256_hex(list.as_bytes()), "by": "ops" }));
     }
 
     /// Stores anything.
@@ -65,7 +70,8 @@ impl Log {
         self.seq
     }
 
-    fn put_plan(&mut self, name: &str, id: &str, data: &Value) -> u64 {
+    /// Stores a plan event with any id.
+    pub(super) fn put_plan(&mut self, name: &str, id: &str, data: &Value) -> u64 {
         self.plan_seq = self.put(&format!("ff.plan.{PLAN}.{name}"), id, &format!("plan.{name}"), data);
         self.plan_seq
     }
@@ -113,6 +119,31 @@ impl Log {
 
     pub(super) fn failed(&mut self, target: &str, attempt: u32, code: &str) -> u64 {
         self.by(target, "failed", &json!({ "attempt": attempt, "code": code, "message": "m" }))
+    }
+
+    /// Publishes a summary of the plan as it is now, or as of its closing, with some of it changed.
+    pub(super) fn summarised(&mut self, kind: &str, change: impl FnOnce(&mut Value)) -> u64 {
+        let plan = self.model.plan(PLAN).unwrap();
+        let (last, counts) = (plan.summaries.last(), plan.sets());
+        let revision = last.map_or(0, |s| s.revision) + 1;
+        let succeeded = counts["succeeded"] == plan.targets.len() as u64;
+        let as_of = plan.closed_seq.filter(|_| kind == "final").unwrap_or(plan.last_seq);
+        let mut data = json!({ "revision": revision, "kind": kind, "asOfSeq": as_of, "counts": counts,
+            "sha256": sha256_hex(&[revision as u8]), "verdict": if succeeded { "full" } else { "reserved" } });
+        if let Some(s) = last {
+            data["previous"] = json!({ "revision": s.revision, "asOfSeq": s.as_of_seq, "sha256": s.sha256 });
+        }
+        change(&mut data);
+        self.plan("summarised", &data)
+    }
+
+    /// A decision with no data.
+    pub(super) fn bare(&mut self, target: &str, name: &str) -> u64 {
+        self.hq(target, name, &json!({}))
+    }
+
+    pub(super) fn asked(&mut self, what: &str) -> u64 {
+        self.plan(what, &json!({ "by": "ops", "reason": "" }))
     }
 
     pub(super) fn task(&self, target: &str) -> &Task {

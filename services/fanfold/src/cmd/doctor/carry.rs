@@ -6,7 +6,8 @@ use fanfold_wire::event::rules_of_submission;
 use fanfold_wire::subjects::{LogSubject, SUBMISSIONS};
 use futures::StreamExt;
 
-use super::{Check, HOLES_LOOKED_AT, bad, ok, warn};
+use super::log::LOOKED_AT;
+use super::{Check, bad, ok, warn};
 use crate::host::room::{Fullness, used};
 use crate::session::Session;
 
@@ -30,7 +31,7 @@ pub(super) async fn room(session: &Session) -> Check {
 /// Looks at the plans submitted in the sequences the doctor looks at.
 pub(super) async fn rules(session: &Session, last: u64, deep: bool) -> Check {
     const ADVICE: &str = "run services of the version of fanfold that submitted them, or a newer one; this one leaves them alone";
-    let from = if deep { 1 } else { last.saturating_sub(HOLES_LOOKED_AT - 1).max(1) };
+    let from = if deep { 1 } else { last.saturating_sub(LOOKED_AT - 1).max(1) };
     if last == 0 {
         return ok("rules", "no plans yet");
     }

@@ -1,0 +1,48 @@
+//! The log: whether anything is missing from it.
+
+use futures::StreamExt;
+
+use super::{Check, bad, ok};
+use crate::patience;
+use crate::render::format::number;
+use crate::session::Session;
+
+/// Sequences looked at one by one unless everything is asked for.
+pub(super) const LOOKED_AT: u64 = 100_000;
+
+/// Sequences the server says are missing, and those that do not come although it says they are there.
+pub(super) async fn holes(session: &Session, last: u64, deep: bool) -> Check {
+    const ADVICE: &str =
+        "a damaged store: restore the stream from a backup or a replica; the accounts of plans that ran there say `holes`";
+    if last == 0 {
+        return ok("holes", "the log is empty");
+    }
+    match session.ledger.gaps().await {
+        Err(error) => return bad("holes", error, ADVICE),
+        Ok(gaps) => {
+            if let Some((from, to)) = gaps.first() {
+                let more =
+                    if gaps.len() > 1 { format!(", and {} more ranges", number(gaps.len() as u64 - 1)) } else { String::new() };
+                return bad("holes", format!("#{from} to #{to} are missing{more}"), ADVICE);
+            }
+        }
+    }
+    let from = if deep { 1 } else { last.saturating_sub(LOOKED_AT - 1).max(1) };
+    let mut events = match session.ledger.read(vec!["ff.>".to_owned()], from, last).await {
+        Ok(events) => events,
+        Err(error) => return bad("holes", error, ADVICE),
+    };
+    let mut next = from;
+    while let Some(stored) = events.next().await {
+        patience::alive();
+        match stored {
+            Ok(stored) if stored.seq == next => next += 1,
+            Ok(stored) => return bad("holes", format!("#{next} to #{} are missing", stored.seq - 1), ADVICE),
+            Err(error) => return bad("holes", error, ADVICE),
+        }
+    }
+    if next != last + 1 {
+        return bad("holes", format!("the end is missing: #{next} to #{last} do not come"), ADVICE);
+    }
+    ok("holes", format!("none: {} events from #{from} to #{last}", number(last + 1 - from)))
+}
