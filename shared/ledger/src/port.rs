@@ -13,8 +13,10 @@ use futures::Stream;
 use tokio::sync::watch;
 
 mod messages;
+mod room;
 
 pub use messages::{BusMessage, RequestError};
+pub use room::Room;
 
 /// A stream of items that owns whatever it reads from.
 pub type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
@@ -248,22 +250,6 @@ pub enum TailItem {
         /// First sequence present again.
         to: u64,
     },
-}
-
-/// How much of its limit the log has taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Bytes stored.
-    pub used_bytes: u64,
-    /// The limit (`max_bytes`).
-    pub max_bytes: u64,
-}
-
-impl Room {
-    /// Bytes that are left.
-    pub fn free_bytes(&self) -> u64 {
-        self.max_bytes.saturating_sub(self.used_bytes)
-    }
 }
 
 /// Missing ranges of the log told at most.

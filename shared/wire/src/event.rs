@@ -2,14 +2,17 @@
 
 use fanfold_domain::Json;
 use fanfold_domain::event::{Dispatched, ExpiryReason, LoggedTaskEvent, TaskEvent, TimeoutKind, Verdict, Writer};
-use fanfold_domain::ids::{PlanId, TargetId, TaskId, TerminalId};
+use fanfold_domain::ids::{PlanId, TargetId, TaskId};
 use fanfold_domain::plan::{LoggedPlanEvent, PlanEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::digest::short_hex;
 use crate::subjects::LogSubject;
 use crate::timestamp::to_rfc3339;
+
+mod ids;
+
+pub use ids::{decision_id, plan_event_id, report_id, targets_id};
 
 /// Why bytes are not an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -141,30 +144,6 @@ pub fn same_content(a: &[u8], b: &[u8]) -> bool {
         (Ok(a), Ok(b)) => a.kind == b.kind && a.subject == b.subject && a.data.get() == b.data.get(),
         _ => false,
     }
-}
-
-/// Id of a decision: `<taskId>/<kind>/<decisionSeq before it>`.
-pub fn decision_id(task: &TaskId, event: &TaskEvent, decision_seq: u64) -> String {
-    format!("{task}/{}/{decision_seq}", event.name())
-}
-
-/// Id of a report: `<taskId>/<attempt>/<terminal>/<kind>[/<k>]`.
-pub fn report_id(task: &TaskId, terminal: &TerminalId, event: &TaskEvent) -> String {
-    let attempt = event.attempt().unwrap_or(0);
-    match event {
-        TaskEvent::Progressed { k, .. } => format!("{task}/{attempt}/{terminal}/{}/{k}", event.name()),
-        _ => format!("{task}/{attempt}/{terminal}/{}", event.name()),
-    }
-}
-
-/// Id of a plan event: `<planId>/<kind>/<planSeq before it>/<16 hex of sha256(data)>`.
-pub fn plan_event_id(plan: &PlanId, event: &PlanEvent, plan_seq: u64, data: &RawValue) -> String {
-    format!("{plan}/{}/{plan_seq}/{}", event.name(), short_hex(data.get().as_bytes()))
-}
-
-/// Id of a chunk of the target list: `<planId>/targets/<k>`.
-pub fn targets_id(plan: &PlanId, k: usize) -> String {
-    format!("{plan}/targets/{k}")
 }
 
 #[derive(Serialize, Deserialize)]
