@@ -21,8 +21,8 @@ use crate::ready;
 use crate::registry;
 use crate::terminals::Terminals;
 use crate::work::{Deciding, Decision, Work};
-use waiting::Waiting;
 use crate::{Deps, ROLE};
+use waiting::Waiting;
 
 /// Pause before a decision that met a conflict is made again, in milliseconds.
 const CONFLICT_AGAIN_MS: i64 = 50;

@@ -53,8 +53,7 @@ impl Examined {
 /// The answer to a request that is not looked at, the same for all: whatever it held is to come again.
 pub(crate) fn not_looked_at() -> Bytes {
     let answer = retry(0, refusal::RATE_LIMITED, "too many reports in a short time; slow down and send them again");
-    let answer =
-        ReportAnswer { protocol_version: PROTOCOL_VERSION, answers: vec![answer], retry_after_ms: Some(RETRY_AFTER_MS) };
+    let answer = ReportAnswer { protocol_version: PROTOCOL_VERSION, answers: vec![answer], retry_after_ms: Some(RETRY_AFTER_MS) };
     serde_json::to_vec(&answer).map(Bytes::from).unwrap_or_default()
 }
 

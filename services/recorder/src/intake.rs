@@ -18,10 +18,10 @@ use lru::LruCache;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
-use crate::{Deps, RecorderConfig};
 use crate::answers::{Candidate, Examined, not_looked_at, refused, retry, settled};
 use crate::examine::{Refusal, Report, Standing, judge, read};
 use crate::schemas::Judge;
+use crate::{Deps, RecorderConfig};
 
 /// Requests parked at once.
 const PARKED_MAX: usize = 4_096;
@@ -234,9 +234,13 @@ impl Intake {
             Some(Standing::Absorbed(seq, valid)) => request.answer(settled(i, ReportStatus::Duplicate, seq, valid)),
             Some(Standing::AttemptUnknown) => waiting.push((i, report)),
             None => match self.standing_in_log(&request.terminal, &report.task.plan).await {
-                None => request.answer(retry(i, refusal::RATE_LIMITED, "too many plans asked about in a short time; send it again")),
+                None => {
+                    request.answer(retry(i, refusal::RATE_LIMITED, "too many plans asked about in a short time; send it again"))
+                }
                 Some(Known::Over) => refuse(request, i, &(refusal::PLAN_CLOSED, format!("plan {} is closed", report.task.plan))),
-                Some(Known::Unknown) => refuse(request, i, &(refusal::UNKNOWN_TASK, format!("there is no plan {}", report.task.plan))),
+                Some(Known::Unknown) => {
+                    refuse(request, i, &(refusal::UNKNOWN_TASK, format!("there is no plan {}", report.task.plan)))
+                }
                 Some(Known::Open) => waiting.push((i, report)),
             },
         }

@@ -60,7 +60,7 @@ mod tests {
     }
 
     fn id(n: usize) -> TerminalId {
-        TerminalId::new(format!("S{n}")).unwrap()
+        TerminalId::new(&format!("S{n}")).unwrap()
     }
 
     #[test]

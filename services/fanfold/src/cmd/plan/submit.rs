@@ -9,10 +9,10 @@ use bytes::Bytes;
 use clap::Args;
 use fanfold_domain::ids::PlanId;
 use fanfold_ledger::port::RequestError;
-use fanfold_wire::strict::duplicate_key;
 use fanfold_wire::api::{SubmitRequest, Submitted};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::document::PlanDocument;
+use fanfold_wire::strict::duplicate_key;
 use fanfold_wire::timestamp::from_rfc3339;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -132,7 +132,10 @@ pub fn answer_text(submitted: &Submitted) -> String {
 fn of_file(file: &Path) -> Result<Map<String, Value>, CliError> {
     let bytes = read_file(file)?;
     if let Some(path) = duplicate_key(&bytes) {
-        return Err(CliError::input("DUPLICATE_KEY", format!("{}: `{path}` is written twice; leave one of them out", file.display())));
+        return Err(CliError::input(
+            "DUPLICATE_KEY",
+            format!("{}: `{path}` is written twice; leave one of them out", file.display()),
+        ));
     }
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(members)) => Ok(members),
