@@ -110,6 +110,18 @@ impl Fleet {
         self
     }
 
+    /// Numbers count from here on.
+    ///
+    /// # Panics
+    /// When the process does not answer.
+    pub async fn mark(&mut self) {
+        let process = self.process.as_mut().expect("it runs");
+        let count = |p: &Proc| p.lines().iter().filter(|l| *l == "marked").count();
+        let before = count(process);
+        process.tell("mark");
+        until("it has marked its numbers", SOON * 2, async || (count(process) > before).then_some(())).await;
+    }
+
     /// Numbers over its terminals now, see `Host::stats`: fewest syncs answered, most asked, answered, unanswered, reports waiting.
     ///
     /// # Panics

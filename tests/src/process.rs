@@ -79,6 +79,16 @@ impl Proc {
         self.child.id()
     }
 
+    /// Memory it holds now, in MiB.
+    ///
+    /// # Panics
+    /// When it has ended, or this system does not tell.
+    pub fn memory_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status.lines().find(|l| l.starts_with("VmRSS:")).expect("its size");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
+    }
+
     /// What it has said on stdout so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()

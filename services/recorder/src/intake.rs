@@ -34,8 +34,8 @@ const TERMINALS_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(131_071);
 const TOLD_LIMITED_PER_S: f64 = 10.0;
 const TOLD_LIMITED_BURST: f64 = 20.0;
 /// Plans not in memory that are asked for at the log's leader: for each terminal, and for all together, a second and at once.
-const LOOKUPS_PER_S: (f64, f64) = (10.0, 50.0);
-const LOOKUPS_ALL_PER_S: (f64, f64) = (500.0, 1_000.0);
+const LOOKUPS_PER_S: (f64, f64) = (5.0, 20.0);
+const LOOKUPS_ALL_PER_S: (f64, f64) = (100.0, 200.0);
 /// Terminals of which something is said in the service's log, each once a minute.
 const SAID_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(99);
 const SAID_PAUSE_MS: i64 = 60_000;

@@ -98,6 +98,8 @@ pub struct Host {
     journal: Arc<dyn Journal>,
     executions: Arc<Executions>,
     running: Vec<TerminalHandle>,
+    /// Syncs answered and not answered of each terminal at the last `mark`.
+    marked: Vec<(u64, u64)>,
 }
 
 impl Host {
@@ -121,7 +123,8 @@ impl Host {
         for _ in 0..spec.connections.max(1) {
             connections.push(connect(options.clone()).await?);
         }
-        let mut host = Self { connections, journal, executions: Arc::new(executions), running: Vec::new(), spec };
+        let mut host =
+            Self { connections, journal, executions: Arc::new(executions), running: Vec::new(), marked: Vec::new(), spec };
         host.start_some(|faults| !faults.contains(&Fault::Offline)).await?;
         Ok(host)
     }
@@ -184,15 +187,26 @@ impl Host {
         self.running.len()
     }
 
-    /// One line of numbers: `stats`, the fewest syncs any terminal had answered, the most any asked, then over all terminals syncs
-    /// answered, syncs unanswered, and reports unanswered.
+    /// Syncs answered and not answered, by terminal.
+    fn syncs(&self) -> Vec<(u64, u64)> {
+        let of = |t: &TerminalHandle| {
+            let stats = t.stats();
+            (stats.syncs, stats.syncs_unanswered)
+        };
+        self.running.iter().map(of).collect()
+    }
+
+    /// One line of numbers since the last `mark`: `stats`, the fewest syncs any terminal had answered, the most any asked, then over
+    /// all terminals syncs answered, syncs not answered; and reports that wait for an answer now.
     fn stats(&self) -> String {
-        let all: Vec<_> = self.running.iter().map(TerminalHandle::stats).collect();
-        let sum = |of: fn(&fanfold_sdk::TerminalStats) -> u64| all.iter().map(of).sum::<u64>();
-        let (syncs, unanswered) = (sum(|s| s.syncs), sum(|s| s.syncs_unanswered));
-        let most = all.iter().map(|s| s.syncs + s.syncs_unanswered).max().unwrap_or(0);
-        let least = all.iter().map(|s| s.syncs).min().unwrap_or(0);
-        format!("stats {least} {most} {syncs} {unanswered} {}", sum(|s| s.unanswered as u64))
+        let before = |i: usize| self.marked.get(i).copied().unwrap_or_default();
+        let since = |(i, (answered, not)): (usize, (u64, u64))| (answered - before(i).0, not - before(i).1);
+        let syncs: Vec<(u64, u64)> = self.syncs().into_iter().enumerate().map(since).collect();
+        let least = syncs.iter().map(|s| s.0).min().unwrap_or(0);
+        let most = syncs.iter().map(|s| s.0 + s.1).max().unwrap_or(0);
+        let (answered, not): (u64, u64) = (syncs.iter().map(|s| s.0).sum(), syncs.iter().map(|s| s.1).sum());
+        let waiting: usize = self.running.iter().map(|t| t.stats().unanswered).sum();
+        format!("stats {least} {most} {answered} {not} {waiting}")
     }
 
     /// Ends all terminals, in order.
@@ -226,6 +240,10 @@ pub async fn run_process(spec: HostSpec, shutdown: Shutdown, say: impl Fn(&str))
                 say(&format!("back {}", host.running()));
             }
             Ok(Some(line)) if line.trim() == "stats" => say(&host.stats()),
+            Ok(Some(line)) if line.trim() == "mark" => {
+                host.marked = host.syncs();
+                say("marked");
+            }
             Ok(Some(_)) => {}
             // Whoever started this process is gone.
             Ok(None) | Err(_) => break,

@@ -14,6 +14,9 @@ use super::known::Known;
 use super::{Inner, JetStreamLedger, Policy, SERVER_NEEDED, jittered_ms};
 use crate::port::LedgerError;
 
+/// Pause between two lines about messages that found no room.
+const SAID_PAUSE: Duration = Duration::from_secs(10);
+
 /// How to reach the server.
 #[derive(Debug, Clone)]
 pub struct ConnectOpts {
@@ -81,6 +84,7 @@ impl JetStreamLedger {
 
 fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<ConnectOptions, LedgerError> {
     let seen = AtomicU64::new(0);
+    let errors = Errors::default();
     let mut options = ConnectOptions::new()
         .name(&opts.name)
         .connection_timeout(Duration::from_millis(opts.connect_timeout_ms))
@@ -88,7 +92,7 @@ fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<Conne
         .ping_interval(Duration::from_secs(5))
         .reconnect_delay_callback(|_| jittered_ms(25, 200))
         .event_callback(move |event| {
-            note(&event, &seen, &count);
+            note(&event, &seen, &errors, &count);
             async {}
         });
     if let Some(prefix) = &opts.inbox_prefix {
@@ -102,7 +106,7 @@ fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<Conne
     Ok(options)
 }
 
-fn note(event: &Event, seen: &AtomicU64, count: &watch::Sender<u64>) {
+fn note(event: &Event, seen: &AtomicU64, errors: &Errors, count: &watch::Sender<u64>) {
     match event {
         Event::Connected => {
             let connections = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
@@ -112,7 +116,29 @@ fn note(event: &Event, seen: &AtomicU64, count: &watch::Sender<u64>) {
         Event::Disconnected => tracing::warn!("nats.disconnected"),
         Event::Closed | Event::Draining | Event::LameDuckMode => tracing::info!(%event, "nats.event"),
         // A denied publish or request looks like a time-out to its caller; here is the reason.
-        Event::ServerError(_) | Event::ClientError(_) | Event::SlowConsumer(_) => tracing::warn!(%event, "nats.error"),
+        Event::ServerError(_) | Event::ClientError(_) => tracing::warn!(%event, "nats.error"),
+        // One for each message that finds no room: a flood must not become one of log lines.
+        Event::SlowConsumer(_) => {
+            if let Some(since_said) = errors.may_say() {
+                tracing::warn!(%event, since_said, "messages came faster than they were taken; those without room are lost and sent again");
+            }
+        }
+    }
+}
+
+/// When something that comes in floods was last said, and how often it was held back since.
+#[derive(Default)]
+struct Errors(Mutex<(Option<Instant>, u64)>);
+
+impl Errors {
+    fn may_say(&self) -> Option<u64> {
+        let mut said = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if said.0.is_some_and(|at| at.elapsed() < SAID_PAUSE) {
+            said.1 += 1;
+            return None;
+        }
+        said.0 = Some(Instant::now());
+        Some(std::mem::take(&mut said.1))
     }
 }
 
