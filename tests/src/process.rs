@@ -42,7 +42,7 @@ impl Proc {
         command
             .env_remove("FANFOLD_NATS")
             .env_remove("FANFOLD_NATS_CREDS")
-            .env("FANFOLD_LOG", "info")
+            .env("FANFOLD_LOG", "info,async_nats=warn")
             .env("TZ", "UTC")
             .env(DIE_WITH_PARENT, "1");
         command.envs(environment.iter().copied());

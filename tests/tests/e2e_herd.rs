@@ -17,12 +17,12 @@ const TERMINALS: usize = 10_000;
 const PROCESSES: usize = 4;
 /// Connections of each process.
 const CONNECTIONS: usize = 10;
-const HERD_BEAT_MS: u64 = 5_000;
+const HERD_BEAT_MS: u64 = 15_000;
 const JITTER_MS: u64 = 5_000;
 /// Terminals that work while the server dies.
 const WORKING: usize = 400;
 /// Generous: this runs beside other tests on small machines.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(180);
 
 fn names(from: usize, to: usize) -> Vec<String> {
     (from..to).map(|i| format!("S_{i:05}")).collect()

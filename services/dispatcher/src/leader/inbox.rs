@@ -20,7 +20,7 @@ const BEATS_PER_TURN: usize = 1_024;
 /// Syncs moved in one go from where they arrive to where they wait.
 const SYNCS_TAKEN_PER_TURN: usize = 1_024;
 /// Syncs answered in one go before anything else is looked at.
-const SYNCS_ANSWERED_PER_TURN: usize = 64;
+const SYNCS_ANSWERED_PER_TURN: usize = 512;
 /// When a terminal whose sync can't be read may ask again, in milliseconds.
 const UNREADABLE_AGAIN_MS: u64 = 60_000;
 
