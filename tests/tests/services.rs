@@ -9,6 +9,8 @@ mod edges;
 mod elsewhere;
 #[path = "services/heal.rs"]
 mod heal;
+#[path = "services/flood.rs"]
+mod flood;
 #[path = "services/hq.rs"]
 mod hq;
 #[path = "services/large.rs"]
