@@ -28,7 +28,7 @@ async fn what_a_terminal_repeats_for_hours_is_written_a_bounded_number_of_times(
     const STEPS: usize = 64;
     let mut w = World::new().await;
     w.terminal("S1", |_, _| Act::HangQuietly);
-    let day = json!({ "timeouts": { "deliverMs": 86_400_000, "runMs": 86_400_000 }, "deadlineMs": 80_000_000 });
+    let day = json!({ "timeouts": { "deliverMs": 86_400_000, "runMs": 86_400_000 }, "expiresMs": 86_400_000 });
     w.submit("p", &["S1"], day).await;
     w.until_state("p", "S1", TaskState::Dispatched, 5_000).await;
     let step = |k: usize| report("attempt.progressed", json!({ "attempt": 1, "k": k, "step": "again", "ms": 1 }));

@@ -61,7 +61,7 @@ impl JetStreamLedger {
         let servers: Vec<&str> = opts.url.split(',').map(str::trim).collect();
         let client = options.connect(servers).await.map_err(|error| connect_error(&opts, &error, started))?;
         check_version(&client.server_info().version)?;
-        let policy = opts.policy;
+        let policy = opts.policy.clone();
         let inner = Inner {
             client,
             connections,
@@ -72,8 +72,24 @@ impl JetStreamLedger {
             names: AtomicU64::new(1),
             fence_numbers: AtomicU64::new(1),
             artifacts: tokio::sync::OnceCell::new(),
+            outside: tokio::sync::OnceCell::new(),
+            opts,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The connection terminals are heard on, made when it is first needed. What they send never stands in the way of the log's own
+    /// traffic: a flood fills this connection's buffers, and acknowledgements and the tail come through the other one.
+    pub(super) async fn outside(&self) -> Result<&async_nats::Client, LedgerError> {
+        let connect = || async {
+            let opts = ConnectOpts { name: format!("{}-outside", self.inner.opts.name), ..self.inner.opts.clone() };
+            let started = Instant::now();
+            // Nobody counts its reconnects: the tail's tell when a view may be old.
+            let (count, _) = watch::channel(1_u64);
+            let servers: Vec<&str> = opts.url.split(',').map(str::trim).collect();
+            client_options(&opts, count)?.connect(servers).await.map_err(|error| connect_error(&opts, &error, started))
+        };
+        self.inner.outside.get_or_try_init(connect).await
     }
 
     /// The version the server says it has.
