@@ -19,6 +19,9 @@ use serde_json::json;
 
 const BIN: &str = env!("CARGO_BIN_EXE_fanfold-under-test");
 
+/// What is done to a journal, and how.
+type Damage<'f> = (&'static str, Box<dyn Fn() + 'f>);
+
 /// Every step, the attempts whose handler is entered, and whether the first one is told as LOST.
 const STEPS: [(Step, &[u32], bool); 7] = [
     (Step::Received, &[1], false),
@@ -156,7 +159,7 @@ async fn a_damaged_journal_is_said_and_moved_aside_when_asked() {
     assert_eq!(first.exited(SOON).await.code(), Some(0), "{}", first.stderr());
     let journal = stack.folder().join("shop/.fanfold-journal.redb");
     let sound = std::fs::read(&journal).unwrap();
-    let damages: [(&str, Box<dyn Fn()>); 3] = [
+    let damages: [Damage<'_>; 3] = [
         ("cut off", Box::new(|| std::fs::File::options().write(true).open(&journal).unwrap().set_len(5_000).unwrap())),
         ("another file", Box::new(|| std::fs::write(&journal, DATE.repeat(10_000)).unwrap())),
         (

@@ -132,7 +132,7 @@ fn absorbed_at(report: &Report, by: &TerminalId, view: &PlanView, task: &Task) -
     let logged = LoggedTaskEvent { seq, time_ms: task.updated_ms, writer, event: report.event.clone() };
     let mut after = task.clone();
     fold(&view.plan, &report.task.target, &view.stage, &mut after, &logged);
-    (after.absorbed, after.seq) = (task.absorbed.clone(), task.seq);
+    (after.absorbed, after.seq) = (task.absorbed, task.seq);
     (after == *task).then_some(task.seq)
 }
 

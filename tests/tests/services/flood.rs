@@ -44,7 +44,8 @@ async fn what_a_terminal_repeats_for_hours_is_written_a_bounded_number_of_times(
     assert!(count >= STEPS, "{count}");
     // Each step once, 256 that changed nothing, and the batch that crossed that number.
     assert!(count <= STEPS + 256 + STEPS, "{count} of {} were written", ROUNDS * STEPS);
-    let done = send(&w.ledger, &id("S1"), &[report("attempt.succeeded", json!({ "attempt": 1, "result": {} }))]).await.unwrap();
+    let done =
+        send(&w.ledger, &id("S1"), &[report("attempt.succeeded", json!({ "attempt": 1, "result": { "n": 1 } }))]).await.unwrap();
     assert_eq!((done.answers[0].status, done.answers[0].valid), (ReportStatus::Recorded, Some(true)), "what is new is taken");
     w.until_state("p", "S1", TaskState::Succeeded, 5_000).await;
 }
