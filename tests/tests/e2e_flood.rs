@@ -167,6 +167,7 @@ async fn measure_a_plan_of_300_stores_without_and_with_a_flood() {
         let began = Instant::now();
         stack.hq.submit(&noop(plan, &ids(1, STORES))).await;
         stack.hq.summary(plan, SummaryKind::Final, SOON * 5).await;
+        eprintln!("{plan}: {:?}", began.elapsed());
         began.elapsed()
     };
     timed("warm").await;
