@@ -1,3 +1,4 @@
+//! Every shape is read as serde reads it, but for arrays in the place of objects.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
