@@ -50,7 +50,17 @@ impl Fleet {
         };
         let (name, program, folder) = (name.to_owned(), program.to_owned(), folder.to_owned());
         let quiet = false;
-        Self { name, program, folder, spec, process: None, outlives_limits: false, killed: Vec::new(), quiet, expected: Vec::new() }
+        Self {
+            name,
+            program,
+            folder,
+            spec,
+            process: None,
+            outlives_limits: false,
+            killed: Vec::new(),
+            quiet,
+            expected: Vec::new(),
+        }
     }
 
     /// They take so long, in milliseconds.

@@ -7,10 +7,10 @@ mod control;
 mod edges;
 #[path = "services/elsewhere.rs"]
 mod elsewhere;
-#[path = "services/heal.rs"]
-mod heal;
 #[path = "services/flood.rs"]
 mod flood;
+#[path = "services/heal.rs"]
+mod heal;
 #[path = "services/hq.rs"]
 mod hq;
 #[path = "services/large.rs"]
