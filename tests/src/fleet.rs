@@ -6,14 +6,14 @@ use std::process::ExitStatus;
 use fanfold_domain::ids::TerminalId;
 use fanfold_process::clock::Clock;
 use fanfold_terminal::fixture::{ExpectedStore, write_store};
-use fanfold_terminal::host::{Fault, HandlerKind, HostSpec, HostedTerminal};
+use fanfold_terminal::host::{Fault, HandlerKind, HostSpec, HostedTerminal, Step};
 use rustix::process::Signal;
 
 use crate::account::Account;
 use crate::plans::DATE;
 use crate::process::Proc;
 use crate::stack::BEAT_MS;
-use crate::wait::SOON;
+use crate::wait::{SOON, until};
 
 /// A process of terminals, started or not.
 pub struct Fleet {
@@ -22,6 +22,7 @@ pub struct Fleet {
     folder: PathBuf,
     spec: HostSpec,
     process: Option<Proc>,
+    outlives_limits: bool,
     killed: Vec<(u32, i64)>,
     quiet: bool,
     /// What each store's files hold; empty unless they collect logs.
@@ -42,16 +43,109 @@ impl Fleet {
             time_zone: Some("Asia/Shanghai".into()),
             beat_interval_ms: BEAT_MS,
             work_ms: (0, 0),
+            connections: 1,
+            sync_jitter_ms: None,
+            die_after: None,
             slots: 1,
         };
         let (name, program, folder) = (name.to_owned(), program.to_owned(), folder.to_owned());
-        Self { name, program, folder, spec, process: None, killed: Vec::new(), quiet: false, expected: Vec::new() }
+        let quiet = false;
+        Self {
+            name,
+            program,
+            folder,
+            spec,
+            process: None,
+            outlives_limits: false,
+            killed: Vec::new(),
+            quiet,
+            expected: Vec::new(),
+        }
     }
 
     /// They take so long, in milliseconds.
     pub fn work_ms(mut self, from: u64, to: u64) -> Self {
         self.spec.work_ms = (from, to);
         self
+    }
+
+    /// Their journal is kept in memory and they share so many connections.
+    pub fn in_memory(mut self, connections: usize) -> Self {
+        self.spec.journal = None;
+        self.spec.connections = connections;
+        self
+    }
+
+    /// They beat so often and sync within so long after a connect, in milliseconds.
+    pub fn beating(mut self, beat_ms: u64, sync_jitter_ms: u64) -> Self {
+        self.spec.beat_interval_ms = beat_ms;
+        self.spec.sync_jitter_ms = Some(sync_jitter_ms);
+        self
+    }
+
+    /// The process dies after this step of an attempt, once.
+    pub fn dying_after(mut self, step: Step) -> Self {
+        self.spec.die_after = Some(step);
+        self
+    }
+
+    /// Waits until it has died as it was told to; the next start is an ordinary one.
+    ///
+    /// # Panics
+    /// When it does not die.
+    pub async fn died(&mut self) {
+        let mut process = self.process.take().expect("it runs");
+        process.exited(SOON).await;
+        self.killed.push((process.pid(), Clock::system().now_ms() * 1_000));
+        self.spec.die_after = None;
+    }
+
+    /// SIGXFSZ is ignored: a limit on the size of its files acts on it as a full disk does.
+    pub fn outliving_limits(mut self) -> Self {
+        self.outlives_limits = true;
+        self
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn process(&self) -> &Proc {
+        self.process.as_ref().expect("it runs")
+    }
+
+    /// It starts with a copy of another fleet's journal, as a cloned till does.
+    pub fn with_a_copy_of(self, other: &Fleet) -> Self {
+        std::fs::copy(other.journal(), self.journal()).expect("a journal");
+        self
+    }
+
+    /// Numbers count from here on.
+    ///
+    /// # Panics
+    /// When the process does not answer.
+    pub async fn mark(&mut self) {
+        let process = self.process.as_mut().expect("it runs");
+        let count = |p: &Proc| p.lines().iter().filter(|l| *l == "marked").count();
+        let before = count(process);
+        process.tell("mark");
+        until("it has marked its numbers", SOON * 2, async || (count(process) > before).then_some(())).await;
+    }
+
+    /// Numbers over its terminals now, see `Host::stats`: fewest syncs answered, most asked, answered, unanswered, reports waiting.
+    ///
+    /// # Panics
+    /// When the process says something else.
+    pub async fn stats(&mut self) -> [u64; 5] {
+        let process = self.process.as_mut().expect("it runs");
+        let before = process.lines().len();
+        process.tell("stats");
+        let line = until("it says its numbers", SOON * 2, async || {
+            process.lines().get(before..).unwrap_or_default().iter().find(|l| l.starts_with("stats")).cloned()
+        })
+        .await;
+        let numbers: Vec<u64> = line.split(' ').skip(1).map(|n| n.parse().expect("a number")).collect();
+        numbers.try_into().expect("five numbers")
     }
 
     /// Something is wrong with one of them.
@@ -113,7 +207,13 @@ impl Fleet {
         let spec = self.folder.join(format!("{}.json", self.name));
         std::fs::write(&spec, serde_json::to_vec(&self.spec).expect("JSON")).expect("room on disk");
         let spec = spec.to_string_lossy().into_owned();
-        let process = Proc::start(&self.name, &self.program, &["terminal-host", "--spec", &spec], &self.folder, &[]);
+        let run = ["terminal-host", "--spec", &spec];
+        let shell = ["-c", "trap '' XFSZ; exec \"$@\"", "sh", &self.program];
+        let process = if self.outlives_limits {
+            Proc::start(&self.name, "sh", &[&shell[..], &run[..]].concat(), &self.folder, &[])
+        } else {
+            Proc::start(&self.name, &self.program, &run, &self.folder, &[])
+        };
         self.process = Some(if self.quiet { process.quiet() } else { process });
     }
 

@@ -141,7 +141,10 @@ impl Hq {
 
     /// What HQ knows of terminals.
     pub async fn terminals(&self) -> Vec<TerminalRecord> {
-        self.ask::<TerminalList>("terminal.list", &json!({})).await.expect("the list").terminals
+        // A service that has just been started says so a moment before it listens.
+        let list =
+            until("the API lists terminals", SOON, async || self.ask::<TerminalList>("terminal.list", &json!({})).await.ok());
+        list.await.terminals
     }
 
     /// What HQ knows of one terminal.

@@ -42,7 +42,7 @@ impl Proc {
         command
             .env_remove("FANFOLD_NATS")
             .env_remove("FANFOLD_NATS_CREDS")
-            .env("FANFOLD_LOG", "info")
+            .env("FANFOLD_LOG", "info,async_nats=warn")
             .env("TZ", "UTC")
             .env(DIE_WITH_PARENT, "1");
         command.envs(environment.iter().copied());
@@ -77,6 +77,16 @@ impl Proc {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Memory it holds now, in MiB.
+    ///
+    /// # Panics
+    /// When it has ended, or this system does not tell.
+    pub fn memory_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status.lines().find(|l| l.starts_with("VmRSS:")).expect("its size");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
     }
 
     /// What it has said on stdout so far.

@@ -37,11 +37,19 @@ impl Stack {
     /// # Panics
     /// When there is no nats-server.
     pub async fn bare(program: &str) -> Self {
+        Self::bare_beating(program, BEAT_MS).await
+    }
+
+    /// As [`Stack::bare`], with another heartbeat interval, in milliseconds.
+    ///
+    /// # Panics
+    /// When there is no nats-server.
+    pub async fn bare_beating(program: &str, beat_ms: u64) -> Self {
         let located = tokio::task::spawn_blocking(|| locate(&LocateOptions::from_env(), &|_: &str| ())).await.expect("no panic");
         let nats = EmbeddedServer::ephemeral(located.expect("a nats-server").path).await.expect("it starts");
         let folder = tempfile::Builder::new().prefix("fanfold-e2e-").tempdir().expect("a folder");
         let config = format!(
-            "[dispatcher]\nbeatMs = {BEAT_MS}\ncancelGraceMs = 1000\nleaseMs = {LEASE_MS}\n[convergence]\nleaseMs = {LEASE_MS}\n[projector]\nleaseMs = {LEASE_MS}\n"
+            "[dispatcher]\nbeatMs = {beat_ms}\ncancelGraceMs = 1000\nleaseMs = {LEASE_MS}\n[convergence]\nleaseMs = {LEASE_MS}\n[projector]\nleaseMs = {LEASE_MS}\n"
         );
         std::fs::write(folder.path().join("services.toml"), config).expect("room on disk");
         let hq = Hq::connect(&nats.url()).await;

@@ -7,6 +7,8 @@ mod control;
 mod edges;
 #[path = "services/elsewhere.rs"]
 mod elsewhere;
+#[path = "services/flood.rs"]
+mod flood;
 #[path = "services/full.rs"]
 mod full;
 #[path = "services/heal.rs"]

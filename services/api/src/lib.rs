@@ -141,7 +141,7 @@ where
     F: Future<Output = Result<A, ApiError>>,
 {
     let payload = if payload.is_empty() { b"{}" } else { payload };
-    match serde_json::from_slice(payload) {
+    match fanfold_wire::strict::from_slice(payload) {
         Ok(request) => f(request).await,
         Err(error) => Err(ApiError::new("INVALID_REQUEST", format!("the request can't be read: {error}"))),
     }

@@ -1,5 +1,6 @@
 //! The leader's loop: hear, look, decide, append. One task owns everything; one batch is under way at a time.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use fanfold_domain::ids::{PlanId, TerminalId};
 use fanfold_ledger::lead::Keeper;
 use fanfold_ledger::open::{Changes, Model, Position, Subscription};
 use fanfold_ledger::port::{Appended, BoxStream, BusMessage, Fence, FencedError, LedgerError};
+use fanfold_process::rates::{Rates, Seldom};
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::subjects;
 use futures::{FutureExt, StreamExt};
@@ -20,13 +22,21 @@ use crate::registry;
 use crate::terminals::Terminals;
 use crate::work::{Deciding, Decision, Work};
 use crate::{Deps, ROLE};
+use waiting::Waiting;
 
 /// Pause before a decision that met a conflict is made again, in milliseconds.
 const CONFLICT_AGAIN_MS: i64 = 50;
 /// Longest sleep, in milliseconds.
 const SLEEP_MS_MAX: i64 = 60_000;
 
+/// Terminals whose rate is remembered.
+const RATES_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(131_071);
+/// Terminals of which something is said in the service's log, each once a minute.
+const SAID_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(99);
+const SAID_PAUSE_MS: i64 = 60_000;
+
 mod inbox;
+mod waiting;
 
 struct Leader<'d> {
     deps: &'d Deps,
@@ -36,6 +46,10 @@ struct Leader<'d> {
     fence: Option<Fence>,
     sending: Option<JoinHandle<Sent>>,
     registry: Option<JoinHandle<Vec<TerminalId>>>,
+    rates: Rates<TerminalId>,
+    syncs: Waiting,
+    said_in_use: Seldom<TerminalId>,
+    said_limited: Seldom<TerminalId>,
     started_ms: i64,
     connected_ms: i64,
     reconnects: u64,
@@ -73,6 +87,10 @@ pub(crate) async fn lead(deps: &Deps, fence: Fence, mut keeper: Keeper, shutdown
         fence: Some(fence),
         sending: None,
         registry: None,
+        rates: Rates::new(f64::from(deps.config.messages_per_s), f64::from(deps.config.burst_messages), RATES_KEPT),
+        syncs: Waiting::default(),
+        said_in_use: Seldom::new(SAID_PAUSE_MS, SAID_KEPT),
+        said_limited: Seldom::new(SAID_PAUSE_MS, SAID_KEPT),
         started_ms: now_ms,
         connected_ms: now_ms,
         reconnects: deps.open.position().borrow().reconnects,
@@ -113,10 +131,15 @@ impl Leader<'_> {
                 Some(message) = inbox.beats.next() => {
                     self.take_beats(message, &mut inbox.beats);
                     if let Some(message) = inbox.syncs.next().now_or_never().flatten() {
-                        self.take_sync(message).await;
+                        self.take_syncs(message, &mut inbox.syncs);
                     }
+                    self.answer_syncs().await;
                 }
-                Some(message) = inbox.syncs.next() => self.take_sync(message).await,
+                Some(message) = inbox.syncs.next() => {
+                    self.take_syncs(message, &mut inbox.syncs);
+                    self.answer_syncs().await;
+                }
+                () = std::future::ready(()), if !self.syncs.is_empty() => self.answer_syncs().await,
                 () = self.changes.changed() => {}
                 Ok(()) = position.changed() => {}
                 () = sleep => {}
@@ -339,6 +362,7 @@ impl Leader<'_> {
     fn sweep(&mut self) {
         let (now_ms, default_ms) = (self.deps.clock.now_ms(), self.hq().beat_ms);
         let mut changed = self.terminals.sweep(now_ms, default_ms);
+        changed.extend(std::mem::take(&mut self.terminals.heard_again));
         let waiting: Vec<TerminalId> = self.terminals.waiting(now_ms);
         changed.extend(waiting.into_iter().filter(|id| self.terminals.promote(id, now_ms)));
         if !changed.is_empty() {

@@ -41,11 +41,23 @@ pub struct DispatcherConfig {
     pub lease_ms: u64,
     /// Terminals remembered; beyond it new ones are not heard (counted, said in the log).
     pub terminals_max: usize,
+    /// Beats and syncs taken of a terminal a second, on average; further ones are not looked at (counted, said).
+    pub messages_per_s: u32,
+    /// Beats and syncs taken of it at once after a pause.
+    pub burst_messages: u32,
 }
 
 impl Default for DispatcherConfig {
     fn default() -> Self {
-        Self { in_flight: 10_000, beat_ms: 15_000, cancel_grace_ms: 10_000, lease_ms: 3_000, terminals_max: 1_000_000 }
+        Self {
+            in_flight: 10_000,
+            beat_ms: 15_000,
+            cancel_grace_ms: 10_000,
+            lease_ms: 3_000,
+            terminals_max: 1_000_000,
+            messages_per_s: 50,
+            burst_messages: 500,
+        }
     }
 }
 

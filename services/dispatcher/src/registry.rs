@@ -29,9 +29,7 @@ pub(crate) async fn load(ledger: &dyn Ledger, terminals: &mut Terminals, now_ms:
 
 /// Takes a bounded number of changed records, encoded.
 pub(crate) fn take_changed(terminals: &mut Terminals) -> Vec<(String, Bytes)> {
-    terminals.dirty.sort_unstable();
-    terminals.dirty.dedup();
-    let taken: Vec<TerminalId> = terminals.dirty.drain(..terminals.dirty.len().min(RECORDS_MAX)).collect();
+    let taken: Vec<TerminalId> = std::iter::from_fn(|| terminals.dirty.pop_first()).take(RECORDS_MAX).collect();
     taken.iter().filter_map(|id| encoded(terminals, id)).collect()
 }
 
@@ -46,7 +44,7 @@ pub(crate) fn count(terminals: &mut Terminals, payload: &[u8]) {
     for (id, reports) in counts {
         if let Some(terminal) = terminals.known.get_mut(&id) {
             terminal.reports = reports;
-            terminals.dirty.push(id);
+            terminals.dirty.insert(id);
         }
     }
 }

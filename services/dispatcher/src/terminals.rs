@@ -1,44 +1,19 @@
 //! What is known of the terminals: who was heard of when, with which journal and boot, holding what. Pure: time is an argument.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use fanfold_domain::dispatch::{BEATS_MISSING_OFFLINE, Hq, Presence};
 use fanfold_domain::ids::{TaskId, TerminalId};
 use fanfold_domain::task::Attempt;
-use fanfold_wire::record::{ReportCounts, TerminalRecord};
+use fanfold_wire::record::TerminalRecord;
 use fanfold_wire::terminal::{AttemptRef, Beat, Identity};
+
+mod one;
+
+pub(crate) use one::Terminal;
 
 /// Attempts kept of one listing.
 const LISTED_MAX: usize = 1_024;
-
-/// Another boot of the same id, heard of before the known one was surely gone.
-#[derive(Debug, Clone)]
-struct Successor {
-    identity: Identity,
-    usable_at_ms: i64,
-}
-
-/// One terminal.
-#[derive(Debug)]
-pub(crate) struct Terminal {
-    pub(crate) identity: Identity,
-    pub(crate) last_seen_ms: i64,
-    heard: bool,
-    gone: bool,
-    successor: Option<Successor>,
-    previous_boot: Option<String>,
-    pub(crate) id_in_use: bool,
-    pub(crate) allowed_journal: Option<String>,
-    replace_with_next: bool,
-    journal_unavailable: bool,
-    listed: Vec<AttemptRef>,
-    pub(crate) synced_ms: Option<i64>,
-    /// Of the last sync: highest sequence the terminal knew, and that it came from `identity.journal`.
-    sync_seq: u64,
-    sync_listed: Vec<AttemptRef>,
-    pub(crate) online: bool,
-    pub(crate) reports: ReportCounts,
-}
 
 /// What hearing from a terminal came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,93 +34,12 @@ pub(crate) enum Heard {
 #[derive(Debug, Default)]
 pub(crate) struct Terminals {
     pub(crate) known: HashMap<TerminalId, Terminal>,
-    pub(crate) dirty: Vec<TerminalId>,
+    /// Whose record in the registry is to be written.
+    pub(crate) dirty: BTreeSet<TerminalId>,
+    /// Heard again though what they say does not count: their tasks are no longer offline ones.
+    pub(crate) heard_again: BTreeSet<TerminalId>,
     max: usize,
     pub(crate) turned_away: u64,
-}
-
-impl Terminal {
-    fn new(identity: Identity, now_ms: i64) -> Self {
-        Self {
-            identity,
-            last_seen_ms: now_ms,
-            heard: true,
-            gone: false,
-            successor: None,
-            previous_boot: None,
-            id_in_use: false,
-            allowed_journal: None,
-            replace_with_next: false,
-            journal_unavailable: false,
-            listed: Vec::new(),
-            synced_ms: None,
-            sync_seq: 0,
-            sync_listed: Vec::new(),
-            online: false,
-            reports: ReportCounts::default(),
-        }
-    }
-
-    fn interval_ms(&self, default_ms: i64) -> i64 {
-        i64::try_from(self.identity.beat_interval_ms).ok().filter(|ms| *ms > 0).unwrap_or(default_ms)
-    }
-
-    /// When its predecessor's silence is long enough: one interval and its jitter.
-    fn silent_at_ms(&self, default_ms: i64) -> i64 {
-        self.last_seen_ms + self.interval_ms(default_ms) * 3 / 2
-    }
-
-    fn become_known(&mut self, identity: Identity) {
-        self.previous_boot = Some(std::mem::take(&mut self.identity.boot));
-        if self.identity.journal != identity.journal {
-            self.sync_seq = 0;
-            self.sync_listed = Vec::new();
-        }
-        self.identity = identity;
-        self.successor = None;
-        self.gone = false;
-        self.listed = Vec::new();
-        self.synced_ms = None;
-    }
-
-    /// Judges who is speaking; only `Same` and `Changed` let the message count as this terminal's.
-    fn identify(&mut self, identity: &Identity, goodbye: bool, now_ms: i64, default_ms: i64) -> Heard {
-        if self.replace_with_next && !goodbye {
-            self.replace_with_next = false;
-            self.allowed_journal = Some(identity.journal.clone());
-        }
-        if let Some(allowed) = &self.allowed_journal
-            && *allowed != identity.journal
-        {
-            return Heard::InUse;
-        }
-        if identity.boot == self.identity.boot {
-            if !goodbye && self.successor.take().is_some() {
-                // Both beat within one interval: two processes under one id.
-                self.id_in_use = true;
-            }
-            return if self.id_in_use { Heard::InUse } else { Heard::Same };
-        }
-        if goodbye {
-            if self.successor.as_ref().is_some_and(|s| s.identity.boot == identity.boot) {
-                self.successor = None;
-            }
-            return Heard::InUse;
-        }
-        if self.previous_boot.as_ref() == Some(&identity.boot) {
-            self.id_in_use = true;
-        }
-        if self.id_in_use {
-            return Heard::InUse;
-        }
-        if self.gone || !self.heard || now_ms >= self.silent_at_ms(default_ms) {
-            self.become_known(identity.clone());
-            return Heard::Changed;
-        }
-        let usable_at_ms = self.silent_at_ms(default_ms);
-        self.successor = Some(Successor { identity: identity.clone(), usable_at_ms });
-        Heard::MustWait(usable_at_ms)
-    }
 }
 
 impl Terminals {
@@ -173,6 +67,12 @@ impl Terminals {
         }
         terminal.id_in_use = record.id_in_use;
         terminal.allowed_journal = record.allowed_journal;
+        terminal.replace_with_next = record.replace_with_next;
+        terminal.heard &= !record.replace_with_next;
+        terminal.journal_unavailable = record.journal_unavailable;
+        terminal.rival = record.rival_journal;
+        terminal.limited = record.messages_limited;
+        terminal.unreadable = record.messages_unreadable;
         terminal.reports = record.reports;
         self.known.insert(record.id, terminal);
     }
@@ -187,24 +87,36 @@ impl Terminals {
             terminal.online = !goodbye;
             terminal.gone = goodbye;
             self.known.insert(id.clone(), terminal);
-            self.dirty.push(id.clone());
+            self.dirty.insert(id.clone());
             return Heard::Changed;
         };
-        let in_use = terminal.id_in_use;
+        let before = (terminal.id_in_use, terminal.rival.clone());
         let mut heard = terminal.identify(identity, goodbye, now_ms, default_ms);
         if matches!(heard, Heard::Same | Heard::Changed) {
             let changed = !terminal.online || terminal.identity.slots != identity.slots || terminal.gone || !terminal.heard;
             terminal.heard = true;
             terminal.last_seen_ms = now_ms;
+            terminal.boot_seen_ms = now_ms;
             if changed || terminal.identity != *identity {
                 terminal.identity = identity.clone();
                 heard = Heard::Changed;
             }
             terminal.online = true;
             terminal.gone = false;
+        } else if heard == Heard::InUse && terminal.id_in_use && !goodbye {
+            // Nobody is given work under this id, but it is not offline: two are there.
+            terminal.last_seen_ms = now_ms;
+            if terminal.identity.boot == identity.boot {
+                terminal.boot_seen_ms = now_ms;
+            }
+            if !std::mem::replace(&mut terminal.online, true) {
+                terminal.gone = false;
+                self.heard_again.insert(id.clone());
+                self.dirty.insert(id.clone());
+            }
         }
-        if heard == Heard::Changed || terminal.id_in_use != in_use {
-            self.dirty.push(id.clone());
+        if heard == Heard::Changed || (terminal.id_in_use, &terminal.rival) != (before.0, &before.1) {
+            self.dirty.insert(id.clone());
         }
         heard
     }
@@ -220,6 +132,7 @@ impl Terminals {
             listed.truncate(LISTED_MAX);
             if terminal.journal_unavailable != beat.journal_unavailable {
                 heard = Heard::Changed;
+                self.dirty.insert(id.clone());
             }
             terminal.journal_unavailable = beat.journal_unavailable;
             terminal.listed = listed;
@@ -233,8 +146,15 @@ impl Terminals {
                         terminal.online = false;
                     }
                 }
-                self.dirty.push(id.clone());
+                self.dirty.insert(id.clone());
             }
+        } else if let Some(terminal) = self.known.get_mut(id)
+            && terminal.id_in_use
+            && terminal.identity.boot == identity.boot
+        {
+            // What it was given before the other came is still in its hands.
+            terminal.listed = beat.holds;
+            terminal.listed.truncate(LISTED_MAX);
         }
         heard
     }
@@ -264,6 +184,26 @@ impl Terminals {
         heard
     }
 
+    /// Counts a message that was not looked at because its sender sends too many.
+    pub(crate) fn count_limited(&mut self, id: &TerminalId) {
+        if let Some(terminal) = self.known.get_mut(id) {
+            terminal.limited += 1;
+            self.dirty.insert(id.clone());
+        } else {
+            self.turned_away += 1;
+        }
+    }
+
+    /// Counts a message that could not be read.
+    pub(crate) fn count_unreadable(&mut self, id: &TerminalId) {
+        if let Some(terminal) = self.known.get_mut(id) {
+            terminal.unreadable += 1;
+            self.dirty.insert(id.clone());
+        } else {
+            self.turned_away += 1;
+        }
+    }
+
     /// The answer to the latest sync hands these out: that the sync did not list them says nothing, the next one does.
     pub(crate) fn handed_out(&mut self, id: &TerminalId, attempts: impl Iterator<Item = AttemptRef>) {
         if let Some(terminal) = self.known.get_mut(id) {
@@ -281,7 +221,8 @@ impl Terminals {
         terminal.heard = false;
         terminal.replace_with_next = journal.is_none();
         terminal.allowed_journal = journal.clone();
-        self.dirty.push(id.clone());
+        terminal.rival = None;
+        self.dirty.insert(id.clone());
         journal.or(Some(String::new()))
     }
 
@@ -305,7 +246,10 @@ impl Terminals {
         let names =
             |listed: &[AttemptRef]| attempt.is_some_and(|a| listed.iter().any(|l| l.attempt == a.number && l.task_id == *task));
         let synced = t.synced_ms.is_some_and(|ms| ms >= hq.connected_ms);
-        let lists_attempt = names(&t.listed);
+        // Of a doubled id others are heard too: only the known boot's own word keeps its listing young.
+        let silence_ms = BEATS_MISSING_OFFLINE.saturating_mul(t.interval_ms(hq.beat_ms));
+        let young = !t.id_in_use || hq.now_ms.saturating_sub(t.boot_seen_ms) < silence_ms;
+        let lists_attempt = young && names(&t.listed);
         let forgot = synced
             && !lists_attempt
             && attempt.is_some_and(|a| a.started_ms.is_some() && a.dispatched_seq <= t.sync_seq && !names(&t.sync_listed));
@@ -339,7 +283,7 @@ impl Terminals {
                 terminal.become_known(successor.identity);
                 terminal.last_seen_ms = now_ms;
                 terminal.online = true;
-                self.dirty.push(id.clone());
+                self.dirty.insert(id.clone());
                 true
             }
             other => {
@@ -363,6 +307,11 @@ impl Terminals {
             boot: t.identity.boot.clone(),
             allowed_journal: t.allowed_journal.clone(),
             id_in_use: t.id_in_use,
+            replace_with_next: t.replace_with_next,
+            rival_journal: t.rival.clone(),
+            journal_unavailable: t.journal_unavailable,
+            messages_limited: t.limited,
+            messages_unreadable: t.unreadable,
             labels: t.identity.labels.clone(),
             types: t.identity.types.clone(),
             reports: t.reports.clone(),

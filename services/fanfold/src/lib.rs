@@ -72,7 +72,8 @@ fn usage(error: &clap::Error, args: &[OsString], out: &Out) -> Exit {
 async fn start(cli: Cli, out: Out) -> Result<Exit, CliError> {
     let level = match cli.global.verbose {
         0 => "error",
-        1 => "info",
+        // The client says at this level each message it drops: a flood would be one of log lines.
+        1 => "info,async_nats=warn",
         _ => "debug",
     };
     telemetry::init(LogFormat::Pretty, level).map_err(|e| CliError::input(e.code(), e.to_string()))?;

@@ -240,7 +240,7 @@ async fn terminals_are_listed_with_their_stores() {
     let expected = "\
 TERMINAL  NAME   REGION  STATE    LAST SEEN            SLOTS  LABELS  ATTENTION
 A         Alpha  east    online   2026-09-10 00:26:40      2  k=v
-B                        offline  never                    0          two processes use this id: `fanfold terminal replace`
+B                        offline  never                    0          two processes use this id: nothing is handed out to it; stop one of them, then `fanfold terminal replace`
 1 online, 1 offline
 ";
     assert_eq!(run(&world, &["terminal", "ls"]).await.out(), expected);
@@ -268,7 +268,7 @@ async fn the_doctor_tells_what_is_bad() {
     world.submit(spec(), 1).await;
     let checkpoint = common::to_bytes(&Checkpoint::new(3, Default::default()));
     world.ledger.put_checkpoint(checkpoint, 0).await.unwrap().unwrap();
-    world.api(|_, _| json!({"ok": {"plans": []}})).await;
+    world.api(|_, _| json!({"ok": {"plans": [], "terminals": [{"id": "A", "online": true, "idInUse": true}]}})).await;
     let recorder = world.ledger.clone();
     let mut reports = recorder.subscribe("ff.report.*", None).await.unwrap();
     tokio::spawn(async move {
@@ -289,6 +289,8 @@ async fn the_doctor_tells_what_is_bad() {
     beats.abort();
     assert_eq!(ran.exit(), Exit::Ok, "{}", ran.out());
     for line in [
+        "ok    registry       1 known, 1 online; see below",
+        "warn  twins          TERMINAL_ID_IN_USE, two processes under one id, which gets nothing: A",
         "ok    dispatcher     leads",
         "ok    projector      checkpoint #3, 0 behind",
         "ok    holes          none: 3 events from #1 to #3",

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use fanfold_domain::event::PROTOCOL_VERSION;
 use fanfold_domain::ids::TerminalId;
 use fanfold_ledger::port::Append;
-use fanfold_wire::terminal::{ReportAnswer, ReportResult, ReportStatus};
+use fanfold_wire::terminal::{ReportAnswer, ReportResult, ReportStatus, refusal};
 
 /// Pause asked of terminals before they send again, in milliseconds.
 pub(crate) const RETRY_AFTER_MS: u64 = 1_000;
@@ -48,6 +48,13 @@ impl Examined {
             ReportAnswer { protocol_version: PROTOCOL_VERSION, answers, retry_after_ms: again.then_some(RETRY_AFTER_MS) };
         serde_json::to_vec(&answer).map(Bytes::from).unwrap_or_default()
     }
+}
+
+/// The answer to a request that is not looked at, the same for all: whatever it held is to come again.
+pub(crate) fn not_looked_at() -> Bytes {
+    let answer = retry(0, refusal::RATE_LIMITED, "too many reports in a short time; slow down and send them again");
+    let answer = ReportAnswer { protocol_version: PROTOCOL_VERSION, answers: vec![answer], retry_after_ms: Some(RETRY_AFTER_MS) };
+    serde_json::to_vec(&answer).map(Bytes::from).unwrap_or_default()
 }
 
 fn index(i: usize) -> u32 {

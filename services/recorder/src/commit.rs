@@ -1,6 +1,9 @@
 //! Group commit: whatever came in while the last commit was under way goes into the next one.
 
+use std::num::NonZeroUsize;
+
 use fanfold_ledger::port::{Append, Appended, LedgerError};
+use fanfold_process::rates::Seldom;
 use fanfold_wire::terminal::{ReportStatus, refusal};
 use tokio::sync::mpsc;
 
@@ -12,8 +15,13 @@ const REQUESTS_PER_COMMIT: usize = 1_000;
 /// Reports taken into one commit, at least one request.
 const REPORTS_PER_COMMIT: usize = 1_000;
 
+/// A failure of a kind is said once in so long.
+const SAID_PAUSE_MS: i64 = 5_000;
+const SAID_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+
 /// Commits and answers until the intake is gone and its queue empty.
 pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
+    let mut said = Seldom::new(SAID_PAUSE_MS, SAID_KEPT);
     let mut taken = Vec::with_capacity(REQUESTS_PER_COMMIT);
     while queue.recv_many(&mut taken, REQUESTS_PER_COMMIT).await > 0 {
         let mut requests = std::mem::take(&mut taken).into_iter().peekable();
@@ -25,18 +33,20 @@ pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
                 reports += request.candidates.len();
                 group.push(request);
             }
-            commit(&deps, group).await;
+            commit(&deps, group, &mut said).await;
         }
     }
 }
 
-async fn commit(deps: &Deps, mut group: Vec<Examined>) {
+async fn commit(deps: &Deps, mut group: Vec<Examined>, said: &mut Seldom<&'static str>) {
     let appends: Vec<Append> = group.iter().flat_map(|r| r.candidates.iter().map(|c| c.append.clone())).collect();
     let outcome = if appends.is_empty() { Ok(Vec::new()) } else { deps.ledger.append(appends).await };
     let mut appended = match outcome {
         Ok(appended) => appended.into_iter().map(Ok).collect::<Vec<_>>(),
         Err(error) => {
-            tracing::warn!(code = error.code(), %error, "reports could not be written; the terminals keep them and send them again");
+            if let Some(since_said) = said.may_say(&error.code(), deps.clock.now_ms()) {
+                tracing::warn!(code = error.code(), %error, since_said, "reports could not be written; the terminals keep them and send them again");
+            }
             Vec::from_iter(std::iter::repeat_n(Err(error), group.iter().map(|r| r.candidates.len()).sum()))
         }
     }

@@ -1,10 +1,11 @@
 //! Looking at one report: form, size, identity, plan, target and attempt. Pure but for the schema cache.
 
 use bytes::Bytes;
-use fanfold_domain::event::TaskEvent;
+use fanfold_domain::event::{LoggedTaskEvent, TaskEvent, Writer};
+use fanfold_domain::fold::fold;
 use fanfold_domain::ids::{TaskId, TerminalId};
 use fanfold_domain::plan::Plan;
-use fanfold_domain::task::STEPS_MAX;
+use fanfold_domain::task::{STEPS_MAX, Task};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::Append;
 use fanfold_wire::event::{Envelope, Header, decode_task, encode, report_id, task_data};
@@ -16,6 +17,9 @@ use crate::schemas::Judge;
 
 /// Longest error code or step name, in characters.
 const NAME_CHARS_MAX: usize = 64;
+/// Reports of a task that changed nothing and were written all the same; beyond it those that would change nothing are answered as
+/// known and not written, so that no terminal can make the log grow for ever by repeating itself.
+const ABSORBED_MAX: u32 = 256;
 /// Longest trace context, in bytes.
 const TRACEPARENT_BYTES: usize = 55;
 
@@ -83,6 +87,8 @@ pub(crate) enum Standing {
     Admitted(Box<Append>, Option<bool>),
     /// Never.
     Refused(Refusal),
+    /// It would change nothing, and the log has had enough of those: known at this sequence.
+    Absorbed(u64, Option<bool>),
     /// It speaks of an attempt the view doesn't have (yet).
     AttemptUnknown,
 }
@@ -107,10 +113,27 @@ pub(crate) fn judge(report: &mut Report, by: &TerminalId, view: &PlanView, schem
         return Standing::AttemptUnknown;
     }
     let valid = verdict(&mut report.event, plan, schemas);
+    if let Some(seq) = absorbed_at(report, by, view, task) {
+        return Standing::Absorbed(seq, valid);
+    }
     match append(report, by) {
         Ok(append) => Standing::Admitted(Box::new(append), valid),
         Err(reason) => Standing::Refused((refusal::MALFORMED, reason)),
     }
+}
+
+/// Where the log already says all that this report could, if the task has had its share of reports that changed nothing.
+fn absorbed_at(report: &Report, by: &TerminalId, view: &PlanView, task: &Task) -> Option<u64> {
+    let absorbed = &task.absorbed;
+    if absorbed.duplicate.saturating_add(absorbed.stale).saturating_add(absorbed.late) < ABSORBED_MAX {
+        return None;
+    }
+    let (seq, writer) = (task.seq.saturating_add(1), Writer::Terminal(by.clone()));
+    let logged = LoggedTaskEvent { seq, time_ms: task.updated_ms, writer, event: report.event.clone() };
+    let mut after = task.clone();
+    fold(&view.plan, &report.task.target, &view.stage, &mut after, &logged);
+    (after.absorbed, after.seq) = (task.absorbed, task.seq);
+    (after == *task).then_some(task.seq)
 }
 
 /// Writes the recorder's own verdict over whatever the terminal claims.

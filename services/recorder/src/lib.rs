@@ -8,7 +8,6 @@ mod answers;
 mod commit;
 mod examine;
 mod intake;
-mod limits;
 mod schemas;
 pub mod stats;
 
@@ -32,6 +31,10 @@ pub struct RecorderConfig {
     pub reports_per_s: u32,
     /// Reports it may send at once after a pause.
     pub burst_reports: u32,
+    /// Bytes it may send a second, on average.
+    pub bytes_per_s: u32,
+    /// Bytes it may send at once after a pause.
+    pub burst_bytes: u32,
     /// Requests waiting for a commit.
     pub queue_requests_max: usize,
     /// Bytes waiting for a commit.
@@ -42,7 +45,15 @@ pub struct RecorderConfig {
 
 impl Default for RecorderConfig {
     fn default() -> Self {
-        Self { reports_per_s: 100, burst_reports: 1_000, queue_requests_max: 8_192, queue_bytes_max: 64 << 20, park_ms: 1_000 }
+        Self {
+            reports_per_s: 100,
+            burst_reports: 1_000,
+            bytes_per_s: 8 << 20,
+            burst_bytes: 32 << 20,
+            queue_requests_max: 8_192,
+            queue_bytes_max: 64 << 20,
+            park_ms: 1_000,
+        }
     }
 }
 

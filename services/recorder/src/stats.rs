@@ -1,6 +1,7 @@
 //! What the recorder answered, by terminal: nothing is refused or absorbed unseen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,27 +10,35 @@ use fanfold_domain::ids::TerminalId;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::record::ReportCounts;
 use fanfold_wire::subjects;
-use fanfold_wire::terminal::{ReportResult, ReportStatus};
+use fanfold_wire::terminal::{ReportResult, ReportStatus, refusal};
+use lru::LruCache;
 
 use crate::Deps;
 
-/// Terminals counted apart; those beyond it are in the total only.
-const TERMINALS_MAX: usize = 200_000;
+/// Terminals counted apart; beyond it the one heard of least recently is counted anew from 0, and only the total knows more.
+const TERMINALS_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(131_071);
 /// Terminals told of in one message.
 const TOLD_MAX: usize = 1_000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
-    by_terminal: HashMap<TerminalId, ReportCounts>,
-    changed: Vec<TerminalId>,
+    by_terminal: LruCache<TerminalId, ReportCounts>,
+    changed: BTreeSet<TerminalId>,
     total: ReportCounts,
     bad_reply: u64,
 }
 
 /// Counts since the process started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stats {
     inner: Mutex<Inner>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        let (by_terminal, total) = (LruCache::new(TERMINALS_KEPT), ReportCounts::default());
+        Self { inner: Mutex::new(Inner { by_terminal, changed: BTreeSet::new(), total, bad_reply: 0 }) }
+    }
 }
 
 impl Stats {
@@ -57,28 +66,39 @@ impl Stats {
         for answer in answers.iter().flatten() {
             add(&mut inner.total, answer);
         }
-        if inner.by_terminal.len() >= TERMINALS_MAX && !inner.by_terminal.contains_key(terminal) {
-            return;
-        }
-        let counts = inner.by_terminal.entry(terminal.clone()).or_default();
+        let counts = inner.of(terminal);
         for answer in answers.iter().flatten() {
             add(counts, answer);
         }
-        inner.changed.push(terminal.clone());
-        if inner.changed.len() > TERMINALS_MAX {
-            inner.changed.sort_unstable();
-            inner.changed.dedup();
-        }
+    }
+
+    /// Counts a request that was not even looked at.
+    pub(crate) fn count_limited(&self, terminal: &TerminalId) {
+        let mut inner = self.inner();
+        let limited = |counts: &mut ReportCounts| *counts.deferred.entry(refusal::RATE_LIMITED.to_owned()).or_default() += 1;
+        limited(&mut inner.total);
+        limited(inner.of(terminal));
+    }
+
+    /// Terminals counted apart.
+    pub fn terminals(&self) -> usize {
+        self.inner().by_terminal.len()
     }
 
     /// Takes the counts of terminals that changed, a bounded number.
     fn take_changed(&self) -> HashMap<TerminalId, ReportCounts> {
         let mut inner = self.inner();
-        inner.changed.sort_unstable();
-        inner.changed.dedup();
-        let rest = inner.changed.len().min(TOLD_MAX);
-        let told: Vec<TerminalId> = inner.changed.drain(..rest).collect();
-        told.into_iter().filter_map(|t| inner.by_terminal.get(&t).cloned().map(|c| (t, c))).collect()
+        let told: Vec<TerminalId> = std::iter::from_fn(|| inner.changed.pop_first()).take(TOLD_MAX).collect();
+        told.into_iter().filter_map(|t| inner.by_terminal.peek(&t).cloned().map(|c| (t, c))).collect()
+    }
+}
+
+impl Inner {
+    fn of(&mut self, terminal: &TerminalId) -> &mut ReportCounts {
+        if self.changed.len() < TERMINALS_KEPT.get() {
+            self.changed.insert(terminal.clone());
+        }
+        self.by_terminal.get_or_insert_mut_ref(terminal, ReportCounts::default)
     }
 }
 

@@ -228,6 +228,10 @@ fn pending(plan: &Plan, task: &Task, presence: &Presence, hq: &Hq) -> Step {
         return if release { Step::Decide(TaskEvent::Released) } else { Step::Nothing };
     }
     if !presence.usable {
+        if release {
+            // It is heard, only not given work (a doubled id, a journal it can't write): offline is not the reason.
+            return Step::Decide(TaskEvent::Released);
+        }
         return presence.usable_at_ms.map_or(Step::WaitPresence, Step::WaitUntil);
     }
     if task.not_before_ms > hq.now_ms {

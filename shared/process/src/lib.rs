@@ -10,10 +10,12 @@
 //! | [`shutdown`] | the token that ends everything, bound to SIGINT and SIGTERM |
 //! | [`tasks`] | background tasks that cannot die unseen |
 //! | [`clock`] | epoch milliseconds, real or virtual |
+//! | [`rates`] | how much one sender may do, and how often something may be said of it |
 //! | [`embedded`] | finding, starting and stopping a nats-server of our own |
 
 pub mod clock;
 pub mod embedded;
+pub mod rates;
 pub mod shutdown;
 pub mod tasks;
 pub mod telemetry;

@@ -58,6 +58,9 @@ pub fn init(format: LogFormat, default_filter: &str) -> Result<(), TelemetryErro
     let from_env = std::env::var(FILTER_ENV).ok();
     let filter = choose_filter(from_env.as_deref(), default_filter)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Where stderr is a file on a full disk the library would say so on stderr, with a macro that panics when it can't: the process
+    // would die of its log.
+    let builder = builder.log_internal_errors(false);
     let installed = match format {
         LogFormat::Pretty => builder.with_ansi(std::io::stderr().is_terminal()).compact().try_init(),
         LogFormat::Json => builder.with_ansi(false).json().flatten_event(true).try_init(),

@@ -93,6 +93,8 @@ struct Running {
     syncs: FuturesUnordered<BoxFuture<'static, Option<SyncAnswer>>>,
     clock: SyncClock,
     next_beat: Instant,
+    /// What the last beat said of the journal.
+    told_journal_ok: bool,
     listening: bool,
     closing: Option<Closing>,
     stats: TerminalStats,
@@ -110,6 +112,7 @@ impl Actor {
             syncs: FuturesUnordered::new(),
             clock,
             next_beat: Instant::now(),
+            told_journal_ok: true,
             listening: true,
             closing: None,
             stats: TerminalStats::default(),
@@ -311,6 +314,10 @@ impl Running {
 
     async fn beat_if_due(&mut self) {
         if Instant::now() < self.next_beat {
+            if self.told_journal_ok != self.actor.holds.journal_ok() {
+                // At once: until HQ knows, it hands out work that uses up the tasks' tries here.
+                self.beat(false).await;
+            }
             return;
         }
         self.next_beat = Instant::now() + self.actor.config.chance.spread(self.actor.config.beat_interval_ms);
@@ -325,17 +332,15 @@ impl Running {
         if !self.actor.transport.is_connected() {
             return;
         }
-        let beat = Beat {
-            identity: self.actor.identity.clone(),
-            holds: self.actor.holds.live(BEAT_HOLDS_MAX),
-            goodbye,
-            journal_unavailable: !self.actor.holds.journal_ok(),
-        };
+        let unavailable = !self.actor.holds.journal_ok();
+        let (identity, holds) = (self.actor.identity.clone(), self.actor.holds.live(BEAT_HOLDS_MAX));
+        let beat = Beat { identity, holds, goodbye, journal_unavailable: unavailable };
         let Ok(payload) = serde_json::to_vec(&beat) else { return };
         let subject = subjects::beat(&self.actor.config.id);
         let publish = self.actor.transport.publish(&subject, payload.into());
         if let Ok(Ok(())) = tokio::time::timeout(PUBLISH_WAIT, publish).await {
             self.stats.beats += 1;
+            self.told_journal_ok = !unavailable;
         }
     }
 

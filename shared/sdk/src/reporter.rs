@@ -77,7 +77,7 @@ pub(crate) async fn ask<T: serde::de::DeserializeOwned>(
     let sent = transport.request(subject, payload, timeout);
     match tokio::time::timeout(timeout + SEND_SLACK, sent).await {
         Ok(Ok(answer)) => {
-            let read = serde_json::from_slice(&answer);
+            let read = fanfold_wire::strict::from_slice(&answer);
             read.inspect_err(|error| tracing::warn!(subject, %error, "an answer can't be read")).ok()
         }
         Ok(Err(error)) => {

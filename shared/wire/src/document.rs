@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use crate::api::Problem;
 use crate::digest::{canonical, sha256_hex};
 use crate::schema::Schema;
+use crate::strict::{duplicate_key, fraction};
 use crate::terminal::INPUT_BYTES_MAX;
 use crate::timestamp::from_rfc3339;
 use crate::types::TypeDocument;
@@ -27,6 +28,11 @@ const BAD_TARGETS_SHOWN: usize = 1_000;
 const DEADLINE_MS: i64 = 120_000;
 /// Expiry where neither says one, in milliseconds after the seal.
 const EXPIRES_MS: i64 = 86_400_000;
+
+/// How far ahead a deadline or expiry may lie, in milliseconds; the schema says the same of the relative ones.
+const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
+/// Numbers of the document that may have a fraction, and what isn't looked at.
+const FRACTIONS: [&str; 3] = ["/input", "/converge/minSuccess", "/retry/jitter"];
 
 /// The schema of the document, embedded.
 pub const PLAN_SCHEMA: &str = include_str!("../../../schemas/plan.v1.json");
@@ -139,6 +145,7 @@ impl PlanDocument {
         let mut value: Value = serde_json::from_slice(bytes)
             .map_err(|e| vec![Problem::new("NOT_JSON", "", "", &format!("{e} (write the plan as one JSON object)"))])?;
         let mut problems: Vec<Problem> = plan_schema()?.check(&value).iter().flat_map(Problem::of_violation).collect();
+        problems.extend(passed_over(bytes, &value, problems.is_empty()));
         if let Some(input) = value.get("input").filter(|i| i.to_string().len() > INPUT_BYTES_MAX) {
             let found = format!("{} bytes", input.to_string().len());
             problems.push(Problem::new(
@@ -227,6 +234,13 @@ impl PlanDocument {
                 Moment::AtMs(at) => Moment::AtMs((now_ms.saturating_add(default)).max(at.saturating_add(default))),
             }
         });
+        let given = [(self.deadline, "/deadlineAt"), (self.expires, "/expiresAt")];
+        for (moment, path) in given.into_iter().filter_map(|(moment, path)| Some((moment?, path))) {
+            if moment.resolve(now_ms).saturating_sub(now_ms) > AHEAD_MS_MAX {
+                let message = "it may lie at most 366 days ahead";
+                problems.push(Problem::new("LIMIT_OUT_OF_RANGE", path, &shown(moment, now_ms), message));
+            }
+        }
         if deadline.resolve(now_ms) <= now_ms {
             problems.push(Problem::new("DEADLINE_PAST", "/deadlineAt", &shown(deadline, now_ms), "the deadline must lie ahead"));
         }
@@ -261,6 +275,16 @@ impl PlanDocument {
         };
         Ok((spec, self.targets))
     }
+}
+
+/// What the schema takes and reading would not tell apart, or not with a path.
+fn passed_over(bytes: &[u8], value: &Value, by_schema: bool) -> Vec<Problem> {
+    let twice = duplicate_key(bytes).map(|path| Problem::new("DUPLICATE_KEY", &path, "", "it is written twice; leave one out"));
+    let whole = |(path, found): (String, String)| {
+        Problem::new("INVALID_PLAN", &path, &found, "write a whole number, without a fraction or exponent")
+    };
+    let fraction = if by_schema { fraction(value, &FRACTIONS) } else { None };
+    twice.into_iter().chain(fraction.map(whole)).collect()
 }
 
 fn shown(moment: Moment, now_ms: i64) -> String {

@@ -7,6 +7,7 @@ use fanfold_domain::plan::{LoggedPlanEvent, PlanEvent};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::strict;
 use crate::subjects::LogSubject;
 use crate::timestamp::to_rfc3339;
 
@@ -70,7 +71,7 @@ pub struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     /// Reads an envelope.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, EventError> {
-        let envelope: Self = serde_json::from_slice(bytes).map_err(|e| EventError::Envelope(e.to_string()))?;
+        let envelope: Self = strict::from_slice(bytes).map_err(|e| EventError::Envelope(e.to_string()))?;
         if envelope.specversion != "1.0" {
             return Err(EventError::Envelope(format!("specversion is `{}`, not 1.0", clip(envelope.specversion))));
         }
@@ -263,7 +264,7 @@ pub fn task_data(event: &TaskEvent) -> Result<Box<RawValue>, EventError> {
 }
 
 fn read<'a, T: Deserialize<'a>>(name: &str, data: &'a RawValue) -> Result<T, EventError> {
-    serde_json::from_str(data.get()).map_err(|e| EventError::Data { kind: name.to_owned(), reason: e.to_string() })
+    strict::from_str(data.get()).map_err(|e| EventError::Data { kind: name.to_owned(), reason: e.to_string() })
 }
 
 /// Reads a task event from its name and data.

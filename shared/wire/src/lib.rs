@@ -10,6 +10,7 @@ pub mod event;
 pub mod record;
 pub mod schema;
 pub mod server_url;
+pub mod strict;
 pub mod subjects;
 pub mod terminal;
 pub mod timestamp;

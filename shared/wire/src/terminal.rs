@@ -303,9 +303,24 @@ pub struct SyncAnswer {
     /// the terminal knows of later ones does not count any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_end_seq: Option<u64>,
+    /// Why there are no lists: `MALFORMED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// For people: what was wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl SyncAnswer {
+    /// The answer to a request that can't be read.
+    pub fn unreadable(reason: &str, retry_after_ms: u64) -> Self {
+        Self {
+            code: Some(refusal::MALFORMED.to_owned()),
+            message: Some(clip_message(&format!("the sync can't be read: {reason}")).to_owned()),
+            ..Self::bare(SyncStatus::Later, 0, Some(retry_after_ms))
+        }
+    }
+
     /// An answer without lists.
     pub fn bare(status: SyncStatus, as_of_seq: u64, retry_after_ms: Option<u64>) -> Self {
         Self {
@@ -318,6 +333,8 @@ impl SyncAnswer {
             closed_plans: Vec::new(),
             retry_after_ms,
             log_end_seq: None,
+            code: None,
+            message: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::api::Problem;
 use crate::document::{ConvergeDocument, LimitsDocument, RetryDocument, TimeoutsDocument};
 use crate::schema::Schema;
+use crate::strict::{self, duplicate_key};
 
 /// Largest registration, in bytes.
 pub const TYPE_BYTES_MAX: usize = 256 * 1024;
@@ -73,7 +74,7 @@ impl TypeDocument {
             let found = format!("{} bytes", bytes.len());
             return Err(vec![Problem::new("TOO_LARGE", "", &found, "a task type may have 256 KiB")]);
         }
-        let document: Self = serde_json::from_slice(bytes)
+        let document: Self = strict::from_slice(bytes)
             .map_err(|e| vec![Problem::new("INVALID_TYPE", "", "", &format!("not a task type: {e}"))])?;
         let problems = document.problems();
         if problems.is_empty() { Ok(document) } else { Err(problems) }
@@ -120,6 +121,11 @@ impl TypeDocument {
 
     /// Puts a `type.json` and its two schemas together into one registration.
     pub fn assemble(type_json: &str, input_schema: &str, output_schema: &str) -> Result<Vec<u8>, String> {
+        for (name, text) in [("type.json", type_json), ("inputSchema", input_schema), ("outputSchema", output_schema)] {
+            if let Some(path) = duplicate_key(text.as_bytes()) {
+                return Err(format!("{name}: `{path}` is written twice; leave one of them out"));
+            }
+        }
         let mut value: Value = serde_json::from_str(type_json).map_err(|e| format!("type.json: {e}"))?;
         let object = value.as_object_mut().ok_or("type.json is not an object")?;
         for (name, text) in [("inputSchema", input_schema), ("outputSchema", output_schema)] {

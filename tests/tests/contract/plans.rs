@@ -107,6 +107,9 @@ fn what_is_wrong_is_said_with_a_code_and_a_path() {
         ("/limits/inFlight", Some(json!(4_294_967_296_u64)), "LIMIT_OUT_OF_RANGE /limits/inFlight"),
         ("/limits/inFlight", Some(json!(1.0e300)), "LIMIT_OUT_OF_RANGE /limits/inFlight"),
         ("/limits/inFlight", Some(json!(1.5)), "INVALID_PLAN /limits/inFlight"),
+        // A whole number to JSON Schema, no integer to whoever reads it.
+        ("/deadlineMs", Some(json!(1.0)), "INVALID_PLAN /deadlineMs"),
+        ("/retry/backoffMs", Some(json!([300, 600.0])), "INVALID_PLAN /retry/backoffMs/1"),
         ("/converge/minSuccess", Some(json!(1.1)), "LIMIT_OUT_OF_RANGE /converge/minSuccess"),
         ("/retry/maxAttempts", Some(json!(0)), "LIMIT_OUT_OF_RANGE /retry/maxAttempts"),
         ("/retry/maxAttempts", Some(json!(1000)), "LIMIT_OUT_OF_RANGE /retry/maxAttempts"),
@@ -138,6 +141,20 @@ fn what_is_no_plan_at_all_is_refused() {
     paths.sort();
     let wanted = ["/input", "/planId", "/targets", "/type"].map(|path| ("MISSING_FIELD", path));
     assert_eq!(paths, wanted);
+}
+
+#[test]
+fn a_member_that_is_written_twice_is_said_with_its_path() {
+    let text = String::from_utf8(serde_json::to_vec(&golden("minimal")).unwrap()).unwrap();
+    for (more, path) in [
+        (r#","title":"a","title":"b"}"#, "/title"),
+        (r#","limits":{"inFlight":1,"inFlight":2}}"#, "/limits/inFlight"),
+        (r#","timeouts":{"runMs":1000},"timeouts":{"runMs":2000}}"#, "/timeouts"),
+    ] {
+        let text = format!("{}{more}", text.strip_suffix('}').unwrap());
+        let problems = PlanDocument::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(codes_and_paths(&problems), [("DUPLICATE_KEY", path)], "{text}");
+    }
 }
 
 #[test]
@@ -236,6 +253,11 @@ fn moments_must_lie_ahead_and_in_order() {
     assert_eq!(codes_and_paths(&problems), [("EXPIRY_BEFORE_DEADLINE", "/expiresAt")]);
     let problems = resolve(&changed("/expiresMs", Some(json!(1)))).unwrap_err();
     assert_eq!(problems[0].code, "EXPIRY_BEFORE_DEADLINE");
+    let mut far = golden("absolute-moments");
+    far["deadlineAt"] = json!("2027-09-20T00:00:00Z");
+    far["expiresAt"] = json!("2127-01-01T00:00:00Z");
+    let problems = resolve(&serde_json::to_vec(&far).unwrap()).unwrap_err();
+    assert_eq!(codes_and_paths(&problems), [("LIMIT_OUT_OF_RANGE", "/deadlineAt"), ("LIMIT_OUT_OF_RANGE", "/expiresAt")]);
     plan["deadlineAt"] = json!("next week");
     let problems = PlanDocument::parse(&serde_json::to_vec(&plan).unwrap()).unwrap_err();
     assert_eq!(codes_and_paths(&problems), [("INVALID_PLAN", "/deadlineAt")]);

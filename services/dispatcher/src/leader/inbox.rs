@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use fanfold_domain::ids::{TaskId, TerminalId};
+use fanfold_ledger::open::Model;
 use fanfold_ledger::port::{BoxStream, BusMessage};
 use fanfold_wire::api::{ApiAnswer, ApiError, ReplaceRequest, Replaced};
+use fanfold_wire::strict;
 use fanfold_wire::subjects;
 use fanfold_wire::terminal::{AttemptRef, Beat, SyncAnswer, SyncRequest, SyncStatus};
 use futures::{FutureExt, StreamExt};
@@ -19,40 +21,82 @@ const BEATS_PER_TURN: usize = 1_024;
 const AGAIN_MS: u64 = 200;
 /// How long the log may take to say where it ends, while everybody else waits.
 const LOG_END_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+/// Syncs moved in one go from where they arrive to where they wait.
+const SYNCS_TAKEN_PER_TURN: usize = 1_024;
+/// Syncs answered in one go before anything else is looked at.
+const SYNCS_ANSWERED_PER_TURN: usize = 512;
+/// When a terminal whose sync can't be read may ask again, in milliseconds.
+const UNREADABLE_AGAIN_MS: u64 = 60_000;
+
+/// Whether an attempt a terminal lists is of a plan that is open and has the terminal's task: nothing else is remembered.
+fn concerns(model: &Model, id: &TerminalId, listed: &AttemptRef) -> bool {
+    model.plan(&listed.task_id.plan).is_some_and(|v| v.plan.index.contains_key(&listed.task_id.target))
+        && listed.task_id.target.terminal() == *id
+}
 
 impl Leader<'_> {
+    /// Whether the sender may be heard now: asked before anything is parsed.
+    fn may_be_heard(&mut self, id: &TerminalId, now_ms: i64) -> bool {
+        if self.rates.take(id, 1, now_ms) > 0 {
+            return true;
+        }
+        self.terminals.count_limited(id);
+        if let Some(held_back) = self.said_limited.may_say(id, now_ms) {
+            tracing::warn!(terminal = %id, code = "RATE_LIMITED", since_said = held_back,
+                "this terminal sends too many beats or syncs; those beyond {} a second are not looked at", self.deps.config.messages_per_s);
+        }
+        false
+    }
+
     pub(super) fn take_beats(&mut self, first: BusMessage, more: &mut BoxStream<BusMessage>) {
         let (now_ms, default_ms) = (self.deps.clock.now_ms(), self.hq().beat_ms);
+        let open = self.deps.open.clone();
         let mut changed = Vec::new();
         let mut next = Some(first);
         let mut taken = 0;
         while let Some(message) = next {
             taken += 1;
-            if let (Some(id), Ok(beat)) =
-                (subjects::parse_terminal(&message.subject), serde_json::from_slice::<Beat>(&message.payload))
+            if let Some(id) = subjects::parse_terminal(&message.subject)
+                && self.may_be_heard(&id, now_ms)
             {
-                match self.terminals.beat(&id, beat, now_ms, default_ms) {
-                    Heard::Changed => changed.push(id),
-                    Heard::MustWait(at_ms) => self.wake_terminal(&id, at_ms),
-                    Heard::InUse => self.say_in_use(&id),
-                    Heard::Same | Heard::Full => {}
+                match strict::from_slice::<Beat>(&message.payload) {
+                    Ok(beat) => self.take_beat(&open.read(), id, beat, (now_ms, default_ms), &mut changed),
+                    Err(_) => self.terminals.count_unreadable(&id),
                 }
             }
             next = if taken < BEATS_PER_TURN { more.next().now_or_never().flatten() } else { None };
         }
+        changed.extend(std::mem::take(&mut self.terminals.heard_again));
         if !changed.is_empty() {
             self.look_at_terminals(&changed);
         }
     }
 
-    fn say_in_use(&self, id: &TerminalId) {
-        tracing::warn!(terminal = %id, code = "TERMINAL_ID_IN_USE", "two processes use this terminal id; nothing is dispatched to it until `fanfold terminal replace {id}`");
+    fn take_beat(&mut self, model: &Model, id: TerminalId, mut beat: Beat, at: (i64, i64), changed: &mut Vec<TerminalId>) {
+        beat.holds.retain(|listed| concerns(model, &id, listed));
+        match self.terminals.beat(&id, beat, at.0, at.1) {
+            Heard::Changed => changed.push(id),
+            Heard::MustWait(at_ms) => self.wake_terminal(model, &id, at_ms),
+            Heard::InUse => self.say_in_use(&id, at.0),
+            Heard::Same | Heard::Full => {}
+        }
+    }
+
+    fn say_in_use(&mut self, id: &TerminalId, now_ms: i64) {
+        let Some(terminal) = self.terminals.known.get(id) else { return };
+        let in_use = terminal.id_in_use;
+        let Some(held_back) = self.said_in_use.may_say(id, now_ms) else { return };
+        if in_use {
+            tracing::warn!(terminal = %id, code = "TERMINAL_ID_IN_USE", since_said = held_back,
+                "two processes use this terminal id; nothing is dispatched to it: stop one of them, then `fanfold terminal replace {id}`");
+        } else {
+            tracing::warn!(terminal = %id, code = "TERMINAL_ID_IN_USE", since_said = held_back,
+                "a process that was not let in uses this terminal id; it gets nothing, `fanfold terminal replace {id}` lets another one in");
+        }
     }
 
     /// Looks at a terminal's tasks again at a moment.
-    fn wake_terminal(&mut self, terminal: &TerminalId, at_ms: i64) {
-        let open = self.deps.open.clone();
-        let model = open.read();
+    fn wake_terminal(&mut self, model: &Model, terminal: &TerminalId, at_ms: i64) {
         for view in model.open() {
             if let Some(task) = view.plan.index.get(terminal.as_str()) {
                 self.work.wake_at(view.plan.id(), *task, at_ms);
@@ -60,22 +104,55 @@ impl Leader<'_> {
         }
     }
 
-    pub(super) async fn take_sync(&mut self, message: BusMessage) {
+    /// Moves what has arrived to where it waits: the newest of each terminal.
+    pub(super) fn take_syncs(&mut self, first: BusMessage, more: &mut BoxStream<BusMessage>) {
+        let now_ms = self.deps.clock.now_ms();
+        let mut next = Some(first);
+        for _ in 0..SYNCS_TAKEN_PER_TURN {
+            let Some(message) = next else { return };
+            self.take_sync(message, now_ms);
+            next = more.next().now_or_never().flatten();
+        }
+        if let Some(message) = next {
+            self.take_sync(message, now_ms);
+        }
+    }
+
+    fn take_sync(&mut self, message: BusMessage, now_ms: i64) {
         let Some(id) = subjects::parse_terminal(&message.subject) else { return };
-        let Some(reply) = message.reply.filter(|r| subjects::is_inbox(r, Some(&id))) else { return };
-        let answer = match serde_json::from_slice::<SyncRequest>(&message.payload) {
-            Ok(request) => match self.restored_end(&id, &request).await {
-                Some(end) => SyncAnswer { log_end_seq: Some(end), ..SyncAnswer::bare(SyncStatus::Later, end, Some(AGAIN_MS)) },
-                None => self.answer_sync(&id, &request),
-            },
-            Err(error) => {
-                tracing::debug!(terminal = %id, %error, "a sync can't be read");
-                SyncAnswer::bare(SyncStatus::Later, 0, Some(60_000))
+        if !self.may_be_heard(&id, now_ms) {
+            return;
+        }
+        if message.reply.as_ref().is_some_and(|r| subjects::is_inbox(r, Some(&id))) {
+            if !self.syncs.add(id.clone(), message) {
+                self.terminals.count_limited(&id);
             }
-        };
-        if let Ok(text) = serde_json::to_vec(&answer) {
-            // A lost answer is asked for again.
-            let _ = self.deps.ledger.publish(&reply, Bytes::from(text)).await;
+        } else {
+            self.terminals.count_unreadable(&id);
+        }
+    }
+
+    /// Answers a bounded number of those that wait.
+    pub(super) async fn answer_syncs(&mut self) {
+        for _ in 0..SYNCS_ANSWERED_PER_TURN {
+            let Some((id, message)) = self.syncs.next() else { return };
+            let Some(reply) = message.reply else { continue };
+            let answer = match strict::from_slice::<SyncRequest>(&message.payload) {
+                Ok(request) => match self.restored_end(&id, &request).await {
+                    Some(end) => {
+                        SyncAnswer { log_end_seq: Some(end), ..SyncAnswer::bare(SyncStatus::Later, end, Some(AGAIN_MS)) }
+                    }
+                    None => self.answer_sync(&id, &request),
+                },
+                Err(error) => {
+                    self.terminals.count_unreadable(&id);
+                    SyncAnswer::unreadable(&error.to_string(), UNREADABLE_AGAIN_MS)
+                }
+            };
+            if let Ok(text) = serde_json::to_vec(&answer) {
+                // A lost answer is asked for again.
+                let _ = self.deps.ledger.publish(&reply, Bytes::from(text)).await;
+            }
         }
     }
 
@@ -96,16 +173,18 @@ impl Leader<'_> {
         let hq = self.hq();
         let open = self.deps.open.clone();
         let model = open.read();
-        let listed = request.holds.iter().map(|h| h.attempt.clone()).collect();
+        let listed = request.holds.iter().map(|h| h.attempt.clone()).filter(|a| concerns(&model, id, a)).collect();
         if !hq.caught_up || model.seq() < request.known_seq {
             return SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(AGAIN_MS));
         }
         match self.terminals.sync(id, &request.identity, listed, request.known_seq, (hq.now_ms, hq.beat_ms)) {
-            Heard::InUse => SyncAnswer::bare(SyncStatus::TerminalIdInUse, model.seq(), None),
+            Heard::InUse => {
+                self.say_in_use(id, hq.now_ms);
+                SyncAnswer::bare(SyncStatus::TerminalIdInUse, model.seq(), None)
+            }
             Heard::Full => SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(60_000)),
             Heard::MustWait(at_ms) => {
-                drop(model);
-                self.wake_terminal(id, at_ms);
+                self.wake_terminal(&model, id, at_ms);
                 SyncAnswer::bare(SyncStatus::Later, 0, Some((at_ms - hq.now_ms).max(50).unsigned_abs()))
             }
             Heard::Same | Heard::Changed => {
@@ -124,7 +203,7 @@ impl Leader<'_> {
 
     pub(super) async fn take_replace(&mut self, message: BusMessage) {
         let Some(reply) = message.reply.filter(|r| subjects::is_inbox(r, None)) else { return };
-        let answer = match serde_json::from_slice::<ReplaceRequest>(&message.payload) {
+        let answer = match strict::from_slice::<ReplaceRequest>(&message.payload) {
             Err(error) => ApiAnswer::Error(ApiError::new("INVALID_REQUEST", format!("the request can't be read: {error}"))),
             Ok(request) => self.replace(request).await,
         };

@@ -360,3 +360,6 @@ fn the_number_of_terminals_is_bounded_and_counted() {
     assert_eq!((terminals.known.len(), terminals.turned_away), (3, 2));
     assert_eq!(terminals.beat(&id("S0"), beat("j", "b"), 2, BEAT_MS), Heard::Same, "known ones are heard");
 }
+
+#[path = "tests/twins.rs"]
+mod twins;

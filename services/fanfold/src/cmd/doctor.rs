@@ -22,6 +22,7 @@ use crate::session::Session;
 use crate::time::{now_ms, parse_duration_ms};
 
 mod carry;
+pub mod terminals;
 
 /// How long the write probe may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
@@ -155,6 +156,8 @@ async fn examine_into(args: &DoctorArgs, session: &Session, checks: &mut Vec<Che
     checks.extend(assets(session).await);
     patience::step("the api");
     checks.push(api(session).await);
+    patience::step("the terminals");
+    checks.extend(terminals::check(session.ledger.as_ref()).await);
     let before = state::checkpoint(session).await.map(|c| c.map(|c| c.seq));
     patience::step("the leaders' beats");
     let wait = Duration::from_millis(args.wait.max(0).unsigned_abs());

@@ -1,13 +1,17 @@
 //! `fanfold task`: single tasks, their history, and requeuing.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clap::{Args, Subcommand};
 use fanfold_domain::ids::{PlanId, StageId, TargetId, TaskId};
 use fanfold_domain::plan::RequeueSelector;
 use fanfold_domain::sets::TaskSet;
+use fanfold_domain::task::TaskState;
 use fanfold_wire::api::{HistoryAnswer, Noted, RequeueRequest, TaskList, TaskListRequest, TaskRequest};
-use fanfold_wire::record::TaskRecord;
+use fanfold_wire::record::{TaskRecord, TerminalRecord};
+use serde::Serialize;
 
-use super::{plan_id, task_id};
+use super::{plan_id, task_id, terminal};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::render;
@@ -107,7 +111,12 @@ pub async fn execute(command: TaskCommand, session: &Session) -> Result<Exit, Cl
     match command {
         TaskCommand::Show(args) => {
             let task: TaskRecord = session.call("task", "get", &TaskRequest { task_id: args.id, from: None }).await?;
-            if session.json { session.out.json(&task) } else { session.out.text(&render::task::show(&task, &session.zone)) }?;
+            let why = why_pending(std::slice::from_ref(&task), session).await?.into_values().next();
+            if session.json {
+                session.out.json(&task)
+            } else {
+                session.out.text(&render::task::show(&task, why.as_deref(), &session.zone))
+            }?;
         }
         TaskCommand::History(args) => {
             let history = history(&args.id, session).await?;
@@ -139,6 +148,27 @@ async fn history(id: &TaskId, session: &Session) -> Result<HistoryAnswer, CliErr
     }
 }
 
+/// Why nothing is handed out for pending tasks, by target, where it is their terminal: what the registry says of it now.
+async fn why_pending(tasks: &[TaskRecord], session: &Session) -> Result<BTreeMap<String, String>, CliError> {
+    let pending = |t: &&TaskRecord| t.status == TaskState::Pending;
+    let targets: BTreeSet<String> = tasks.iter().filter(pending).map(|t| t.task_id.target.to_string()).collect();
+    if targets.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let terminals = terminal::all(session.ledger.as_ref()).await?.terminals;
+    let why = |t: TerminalRecord| terminal::gets_nothing(&t).map(|why| (t.id.to_string(), why.to_owned()));
+    Ok(terminals.into_iter().filter(|t| targets.contains(t.id.as_str())).filter_map(why).collect())
+}
+
+/// The list, and why nothing is handed out for some of it.
+#[derive(Serialize)]
+struct Listed<'l> {
+    #[serde(flatten)]
+    list: &'l TaskList,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    why: BTreeMap<String, String>,
+}
+
 async fn ls(args: &LsArgs, session: &Session) -> Result<(), CliError> {
     let mut list = TaskList { tasks: Vec::new(), next: Some(0) };
     while let Some(offset) = list.next {
@@ -152,10 +182,11 @@ async fn ls(args: &LsArgs, session: &Session) -> Result<(), CliError> {
         // A page that does not lead on would be asked for for ever.
         list.next = page.next.filter(|next| *next > offset);
     }
+    let why = why_pending(&list.tasks, session).await?;
     if session.json {
-        return session.out.json(&list);
+        return session.out.json(&Listed { list: &list, why });
     }
-    session.out.text(&render::task::list(&list.tasks, &session.zone))?;
+    session.out.text(&render::task::list(&list.tasks, &why, &session.zone))?;
     if list.next.is_some() {
         session.out.note("there are more; raise --limit");
     }

@@ -175,6 +175,52 @@ async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
+/// Why nothing is handed out to a terminal that is heard, if that is so.
+pub fn gets_nothing(terminal: &TerminalRecord) -> Option<&'static str> {
+    match terminal {
+        TerminalRecord { id_in_use: true, .. } => Some("id in use by two processes"),
+        TerminalRecord { replace_with_next: true, .. } => Some("replaced, the next one is not heard yet"),
+        TerminalRecord { online: true, journal_unavailable: true, .. } => Some("its journal can't be written"),
+        _ => None,
+    }
+}
+
+/// What somebody should look at, in words; nothing where all is well.
+pub fn attention(terminal: &TerminalRecord) -> Vec<String> {
+    let mut words = Vec::new();
+    let rival = terminal.rival_journal.as_deref().map(|j| one_line(j, 64));
+    if terminal.id_in_use {
+        let journals = match &rival {
+            Some(rival) if *rival == terminal.journal => ", with a copy of the same journal".to_owned(),
+            Some(rival) => format!(" (journals {} and {rival})", one_line(&terminal.journal, 64)),
+            None => String::new(),
+        };
+        let advice = "stop one of them, then `fanfold terminal replace`";
+        words.push(format!("two processes use this id{journals}: nothing is handed out to it; {advice}"));
+    } else if let Some(rival) = rival {
+        words.push(format!("a process with journal {rival} is turned away; `fanfold terminal replace --journal` lets it in"));
+    }
+    if terminal.replace_with_next {
+        words.push("replaced: whoever is heard next is let in".to_owned());
+    }
+    if terminal.journal_unavailable {
+        words.push("its journal can't be written (disk full?): nothing is handed out to it".to_owned());
+    }
+    let limited = terminal.reports.deferred.get("RATE_LIMITED").copied().unwrap_or(0);
+    let refused: u64 = terminal.reports.refused.values().sum();
+    for (count, what) in [
+        (refused, "reports refused"),
+        (limited, "requests rate-limited"),
+        (terminal.messages_limited, "beats and syncs rate-limited"),
+        (terminal.messages_unreadable, "beats and syncs unreadable"),
+    ] {
+        if count > 0 {
+            words.push(format!("{} {what}", number(count)));
+        }
+    }
+    words
+}
+
 /// Terminals, a line each, and a line of totals.
 pub fn list_text(terminals: &[TerminalRecord], stores: &Stores, zone: &TimeZone) -> String {
     let mut table =
@@ -182,14 +228,7 @@ pub fn list_text(terminals: &[TerminalRecord], stores: &Stores, zone: &TimeZone)
     for terminal in terminals {
         let store = stores.get(terminal.id.as_str());
         let labels: Vec<String> = terminal.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let refused: u64 = terminal.reports.refused.values().sum();
-        let mut attention = Vec::new();
-        if terminal.id_in_use {
-            attention.push("two processes use this id: `fanfold terminal replace`".to_owned());
-        }
-        if refused > 0 {
-            attention.push(format!("{} reports refused", number(refused)));
-        }
+        let attention = attention(terminal);
         table.row([
             terminal.id.to_string(),
             store.map(|s| one_line(&s.name, 30)).unwrap_or_default(),

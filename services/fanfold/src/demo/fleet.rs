@@ -70,6 +70,9 @@ impl Fleet {
                 beat_interval_ms: beat_ms,
                 work_ms: (0, 0),
                 slots: 1,
+                connections: 1,
+                sync_jitter_ms: None,
+                die_after: None,
             };
             let path = folder.join(format!("host-{i}.json"));
             std::fs::write(&path, serde_json::to_vec(&spec).map_err(internal)?).map_err(|e| CliError::file(&path, e))?;

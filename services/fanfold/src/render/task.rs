@@ -1,5 +1,7 @@
 //! Tasks: a list, one at a time, and everything that ever happened to one.
 
+use std::collections::BTreeMap;
+
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::task::Waiting;
 use fanfold_wire::api::HistoryAnswer;
@@ -26,12 +28,12 @@ fn waiting_words(waiting: Waiting, zone: &TimeZone) -> String {
     }
 }
 
-/// Tasks, a line each.
-pub fn list(tasks: &[TaskRecord], zone: &TimeZone) -> String {
+/// Tasks, a line each. `why`, by target: what keeps its terminal from being given anything now.
+pub fn list(tasks: &[TaskRecord], why: &BTreeMap<String, String>, zone: &TimeZone) -> String {
     if tasks.is_empty() {
         return "no tasks\n".to_owned();
     }
-    let mut table = Table::new(&["task", "set", "status", ">attempt", ">tries", "changed", "error", "next"]);
+    let mut table = Table::new(&["task", "set", "status", ">attempt", ">tries", "changed", "error", "next", "why"]);
     for task in tasks {
         let error = task.error.as_ref().map(|e| one_line(format!("{} {}", e.code, e.message).trim_end(), 80));
         table.row([
@@ -43,13 +45,14 @@ pub fn list(tasks: &[TaskRecord], zone: &TimeZone) -> String {
             if task.updated_at > 0 { time(task.updated_at, zone) } else { String::new() },
             error.unwrap_or_default(),
             task.next.map(next_words).unwrap_or_default().to_owned(),
+            why.get(task.task_id.target.as_str()).cloned().unwrap_or_default(),
         ]);
     }
     table.text()
 }
 
 /// One task with its attempts.
-pub fn show(task: &TaskRecord, zone: &TimeZone) -> String {
+pub fn show(task: &TaskRecord, why: Option<&str>, zone: &TimeZone) -> String {
     let mut text = format!("task      {}\n", task.task_id);
     let mut add = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|v| !v.is_empty()) {
@@ -61,6 +64,7 @@ pub fn show(task: &TaskRecord, zone: &TimeZone) -> String {
     add("terminal", task.terminal.as_ref().map(ToString::to_string));
     add("tries", Some(format!("{} of {}, attempt {}", task.retry_count, task.max_retries, task.attempt)));
     add("waiting", task.waiting.map(|w| waiting_words(w, zone)));
+    add("why", why.map(ToOwned::to_owned));
     add("not before", task.next_trigger_time.map(|ms| time(ms, zone)));
     add("failure", task.failure.as_ref().map(name_of));
     add("error", task.error.as_ref().map(|e| one_line(format!("{} {}", e.code, e.message).trim_end(), 1_000)));

@@ -9,6 +9,7 @@ use fanfold_sdk::{Handler, HandlerError, RunContext};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::crash::{Step, in_handler};
 use super::executions::{Executions, Moment};
 
 /// A fault.
@@ -36,12 +37,14 @@ pub(crate) struct Faulty {
     pub(crate) faults: Vec<Fault>,
     pub(crate) executions: Arc<Executions>,
     pub(crate) work_ms: (u64, u64),
+    pub(crate) die_after: Option<Step>,
 }
 
 #[async_trait]
 impl Handler for Faulty {
     async fn run(&self, ctx: RunContext) -> Result<Box<RawValue>, HandlerError> {
         let run = self.executions.begin(ctx.task.to_string(), ctx.attempt, self.terminal.to_string());
+        in_handler(self.die_after).await;
         let has = |fault| self.faults.contains(&fault);
         if has(Fault::Hang) {
             // Whether the watchdog or a stop drops this future, the run's end is written then.

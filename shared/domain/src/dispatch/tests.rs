@@ -137,7 +137,10 @@ fn an_offline_episode_is_deferred_once_and_released() {
     let mut story = given(&[hq::deferred(Some(SEALED_MS))]);
     assert_eq!(show(&story, &online(0), &settled(SILENCE_MS + 1)), "presence");
     assert_eq!(show(&story, &online(90_000), &settled(90_000)), "ready, else release");
+    let doubled = Presence { usable: false, ..online(90_000) };
+    assert_eq!(show(&story, &doubled, &settled(90_000)), "release", "heard, and given nothing: offline is not why");
     story.say(0, &hq::released());
+    assert_eq!(show(&story, &doubled, &settled(90_000)), "presence");
     assert_eq!(show(&story, &online(90_000), &settled(90_000)), "ready");
     assert_eq!(show(&story, &online(90_000), &settled(90_000 + SILENCE_MS)), "defer Some(90000)", "another episode");
 }

@@ -16,6 +16,9 @@ use crate::port::{BoxStream, Bus, BusMessage, LedgerError, RequestError};
 /// How long a publish may wait for room in the client's buffer while the connection is gone.
 const PUBLISH_WAIT: Duration = Duration::from_secs(5);
 
+/// Subjects that terminals write to, heard on a connection of their own.
+const FROM_TERMINALS: [&str; 3] = ["ff.report.", "ff.beat.", "ff.sync."];
+
 fn bus_message(message: Message) -> BusMessage {
     let seq = message.headers.as_ref().and_then(|headers| header(headers, "Nats-Sequence").parse().ok());
     BusMessage {
@@ -33,14 +36,15 @@ fn other(error: impl std::fmt::Display) -> LedgerError {
 #[async_trait]
 impl Bus for JetStreamLedger {
     async fn subscribe(&self, subject: &str, queue: Option<&str>) -> Result<BoxStream<BusMessage>, LedgerError> {
-        let client = &self.inner.client;
+        let client =
+            if FROM_TERMINALS.iter().any(|s| subject.starts_with(s)) { self.outside().await? } else { &self.inner.client };
         let subscriber = match queue {
             Some(queue) => client.queue_subscribe(subject.to_owned(), queue.to_owned()).await,
             None => client.subscribe(subject.to_owned()).await,
         };
         let subscriber = subscriber.map_err(other)?;
         // Until the server has seen it, a message could pass by unseen.
-        let _ = tokio::time::timeout(PUBLISH_WAIT, self.settle()).await;
+        let _ = tokio::time::timeout(PUBLISH_WAIT, self.settle(client)).await;
         Ok(subscriber.map(bus_message).boxed())
     }
 
@@ -84,7 +88,7 @@ impl Bus for JetStreamLedger {
         for (name, subject) in endpoints {
             all.push(service.endpoint_builder().name(name).add(subject).await.map_err(other)?);
         }
-        let _ = tokio::time::timeout(PUBLISH_WAIT, self.settle()).await;
+        let _ = tokio::time::timeout(PUBLISH_WAIT, self.settle(&self.inner.client)).await;
         let requests = stream::select_all(all).map(move |request| {
             // The service answers PING and INFO for as long as somebody takes its requests.
             let _ = &service;
@@ -104,9 +108,9 @@ impl Bus for JetStreamLedger {
 
 impl JetStreamLedger {
     /// Waits until the server has seen everything sent so far: a round trip, where a flush only empties a buffer.
-    async fn settle(&self) {
+    async fn settle(&self, client: &async_nats::Client) {
         let request = async_nats::Request::new().payload(Bytes::new()).timeout(Some(PUBLISH_WAIT));
         // Nobody listens there: the server says so at once, after all that came before.
-        let _ = self.inner.client.send_request(format!("_ff.settle.{}", self.inner.nonce), request).await;
+        let _ = client.send_request(format!("_ff.settle.{}", self.inner.nonce), request).await;
     }
 }

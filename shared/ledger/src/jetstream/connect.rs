@@ -14,6 +14,9 @@ use super::known::Known;
 use super::{Inner, JetStreamLedger, Policy, SERVER_NEEDED, jittered_ms};
 use crate::port::LedgerError;
 
+/// Pause between two lines about messages that found no room.
+const SAID_PAUSE: Duration = Duration::from_secs(10);
+
 /// How to reach the server.
 #[derive(Debug, Clone)]
 pub struct ConnectOpts {
@@ -58,7 +61,7 @@ impl JetStreamLedger {
         let servers: Vec<&str> = opts.url.split(',').map(str::trim).collect();
         let client = options.connect(servers).await.map_err(|error| connect_error(&opts, &error, started))?;
         check_version(&client.server_info().version)?;
-        let policy = opts.policy;
+        let policy = opts.policy.clone();
         let inner = Inner {
             client,
             connections,
@@ -69,8 +72,24 @@ impl JetStreamLedger {
             names: AtomicU64::new(1),
             fence_numbers: AtomicU64::new(1),
             artifacts: tokio::sync::OnceCell::new(),
+            outside: tokio::sync::OnceCell::new(),
+            opts,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The connection terminals are heard on, made when it is first needed. What they send never stands in the way of the log's own
+    /// traffic: a flood fills this connection's buffers, and acknowledgements and the tail come through the other one.
+    pub(super) async fn outside(&self) -> Result<&async_nats::Client, LedgerError> {
+        let connect = || async {
+            let opts = ConnectOpts { name: format!("{}-outside", self.inner.opts.name), ..self.inner.opts.clone() };
+            let started = Instant::now();
+            // Nobody counts its reconnects: the tail's tell when a view may be old.
+            let (count, _) = watch::channel(1_u64);
+            let servers: Vec<&str> = opts.url.split(',').map(str::trim).collect();
+            client_options(&opts, count)?.connect(servers).await.map_err(|error| connect_error(&opts, &error, started))
+        };
+        self.inner.outside.get_or_try_init(connect).await
     }
 
     /// The version the server says it has.
@@ -81,6 +100,7 @@ impl JetStreamLedger {
 
 fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<ConnectOptions, LedgerError> {
     let seen = AtomicU64::new(0);
+    let errors = Errors::default();
     let mut options = ConnectOptions::new()
         .name(&opts.name)
         .connection_timeout(Duration::from_millis(opts.connect_timeout_ms))
@@ -88,7 +108,7 @@ fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<Conne
         .ping_interval(Duration::from_secs(5))
         .reconnect_delay_callback(|_| jittered_ms(25, 200))
         .event_callback(move |event| {
-            note(&event, &seen, &count);
+            note(&event, &seen, &errors, &count);
             async {}
         });
     if let Some(prefix) = &opts.inbox_prefix {
@@ -102,7 +122,7 @@ fn client_options(opts: &ConnectOpts, count: watch::Sender<u64>) -> Result<Conne
     Ok(options)
 }
 
-fn note(event: &Event, seen: &AtomicU64, count: &watch::Sender<u64>) {
+fn note(event: &Event, seen: &AtomicU64, errors: &Errors, count: &watch::Sender<u64>) {
     match event {
         Event::Connected => {
             let connections = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
@@ -112,7 +132,29 @@ fn note(event: &Event, seen: &AtomicU64, count: &watch::Sender<u64>) {
         Event::Disconnected => tracing::warn!("nats.disconnected"),
         Event::Closed | Event::Draining | Event::LameDuckMode => tracing::info!(%event, "nats.event"),
         // A denied publish or request looks like a time-out to its caller; here is the reason.
-        Event::ServerError(_) | Event::ClientError(_) | Event::SlowConsumer(_) => tracing::warn!(%event, "nats.error"),
+        Event::ServerError(_) | Event::ClientError(_) => tracing::warn!(%event, "nats.error"),
+        // One for each message that finds no room: a flood must not become one of log lines.
+        Event::SlowConsumer(_) => {
+            if let Some(since_said) = errors.may_say() {
+                tracing::warn!(%event, since_said, "messages came faster than they were taken; those without room are lost and sent again");
+            }
+        }
+    }
+}
+
+/// When something that comes in floods was last said, and how often it was held back since.
+#[derive(Default)]
+struct Errors(Mutex<(Option<Instant>, u64)>);
+
+impl Errors {
+    fn may_say(&self) -> Option<u64> {
+        let mut said = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if said.0.is_some_and(|at| at.elapsed() < SAID_PAUSE) {
+            said.1 += 1;
+            return None;
+        }
+        said.0 = Some(Instant::now());
+        Some(std::mem::take(&mut said.1))
     }
 }
 

@@ -97,6 +97,9 @@ struct Inner {
     names: AtomicU64,
     fence_numbers: AtomicU64,
     artifacts: tokio::sync::OnceCell<async_nats::jetstream::object_store::ObjectStore>,
+    /// See [`JetStreamLedger::outside`].
+    outside: tokio::sync::OnceCell<async_nats::Client>,
+    opts: ConnectOpts,
 }
 
 impl JetStreamLedger {

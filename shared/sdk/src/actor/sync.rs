@@ -93,6 +93,9 @@ impl Running {
             self.clock.failed(&self.actor.config.chance, interval_ms);
             return;
         };
+        if let Some(code) = &answer.code {
+            tracing::error!(terminal = %self.actor.config.id, code, message = answer.message, "HQ can't read what this terminal holds");
+        }
         let actor = &mut self.actor;
         let registry = &actor.registry;
         let discarded = actor.holds.counts().syncs_discarded;

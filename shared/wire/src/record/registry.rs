@@ -56,6 +56,21 @@ pub struct TerminalRecord {
     /// Two processes use this id: nothing is dispatched to it.
     #[serde(default)]
     pub id_in_use: bool,
+    /// The next process heard under this id is let in and no other: a `terminal replace` that named no journal and isn't used up yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replace_with_next: bool,
+    /// Journal of the other process heard under this id: the twin, or one that is turned away after a `terminal replace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rival_journal: Option<String>,
+    /// It says that it can't write its journal: nothing is dispatched to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub journal_unavailable: bool,
+    /// Beats and syncs not taken because it sent too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub messages_limited: u64,
+    /// Beats and syncs that could not be read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub messages_unreadable: u64,
     /// Labels it gives itself.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -65,6 +80,10 @@ pub struct TerminalRecord {
     /// What its reports came to.
     #[serde(default)]
     pub reports: ReportCounts,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Key of a terminal's record.

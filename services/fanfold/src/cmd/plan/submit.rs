@@ -12,6 +12,7 @@ use fanfold_ledger::port::RequestError;
 use fanfold_wire::api::{SubmitRequest, Submitted};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::document::PlanDocument;
+use fanfold_wire::strict::duplicate_key;
 use fanfold_wire::timestamp::from_rfc3339;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -130,6 +131,12 @@ pub fn answer_text(submitted: &Submitted) -> String {
 
 fn of_file(file: &Path) -> Result<Map<String, Value>, CliError> {
     let bytes = read_file(file)?;
+    if let Some(path) = duplicate_key(&bytes) {
+        return Err(CliError::input(
+            "DUPLICATE_KEY",
+            format!("{}: `{path}` is written twice; leave one of them out", file.display()),
+        ));
+    }
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) => Err(CliError::input("NOT_JSON", format!("{}: a plan is one JSON object", file.display()))),
@@ -145,6 +152,9 @@ async fn of_flags(args: &SubmitArgs, session: &Session) -> Result<Map<String, Va
         Some(file) => (String::from_utf8_lossy(&read_file(Path::new(file))?).into_owned(), file.to_owned()),
         None => (input.clone(), "--input".to_owned()),
     };
+    if let Some(path) = duplicate_key(text.as_bytes()) {
+        return Err(CliError::input("DUPLICATE_KEY", format!("{from}: `{path}` is written twice; leave one of them out")));
+    }
     let input: Value = serde_json::from_str(&text).map_err(|e| CliError::input("NOT_JSON", format!("{from}: {e}")))?;
     let stores = targets::to_value(targets::resolve(named, session).await?);
     let mut document = Map::new();

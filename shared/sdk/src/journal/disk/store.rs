@@ -16,9 +16,13 @@ const ROWS: TableDefinition<'static, (&str, &str, u32), &[u8]> = TableDefinition
 const IDS: TableDefinition<'static, &str, &str> = TableDefinition::new("ids");
 /// Format of the file.
 const META: TableDefinition<'static, &str, &str> = TableDefinition::new("meta");
+/// Only there while a probe looks whether there is room.
+const PROBE: TableDefinition<'static, (), &[u8]> = TableDefinition::new("probe");
 const FORMAT: &str = "fanfold-journal-1";
 /// Pause between two tries to open the file after an I/O error.
 const REOPEN_PAUSE: Duration = Duration::from_millis(500);
+/// What a probe writes and removes again: as much as the largest result needs, so that after a good probe there is room for one.
+const PROBE_BYTES: usize = 320 * 1024;
 /// Pages kept in memory.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -65,7 +69,10 @@ impl Store {
 
     /// Applies all operations and flushes them, in one transaction.
     pub(super) fn commit(&mut self, groups: Vec<(TerminalId, Vec<Op>)>) -> Result<(), JournalError> {
-        self.guard(|database, path| commit(database, path, &groups))
+        self.guard(|database, path| {
+            commit(database, path, &groups)?;
+            if groups.iter().any(|(_, ops)| ops.is_empty()) { probe(database, path) } else { Ok(()) }
+        })
     }
 
     /// Gives each of the terminals a journal id, if it has none.
@@ -147,6 +154,17 @@ fn commit(database: &Database, path: &Path, groups: &[(TerminalId, Vec<Op>)]) ->
             }
         }
     }
+    transaction.commit().map_err(|e| judge(path, e))
+}
+
+/// Whether there is room: an empty transaction succeeds on a full disk, and what is handed out then would be refused.
+fn probe(database: &Database, path: &Path) -> Result<(), JournalError> {
+    let transaction = database.begin_write().map_err(|e| judge(path, e))?;
+    let block = vec![0_u8; PROBE_BYTES];
+    transaction.open_table(PROBE).and_then(|mut t| Ok(t.insert((), block.as_slice()).map(drop)?)).map_err(|e| judge(path, e))?;
+    transaction.commit().map_err(|e| judge(path, e))?;
+    let transaction = database.begin_write().map_err(|e| judge(path, e))?;
+    transaction.delete_table(PROBE).map_err(|e| judge(path, e))?;
     transaction.commit().map_err(|e| judge(path, e))
 }
 

@@ -1,0 +1,134 @@
+//! One terminal as HQ knows it, and the judgement who is speaking under its id. Pure: time is an argument.
+
+use fanfold_wire::record::ReportCounts;
+use fanfold_wire::terminal::{AttemptRef, Identity};
+
+use super::Heard;
+
+/// Another boot of the same id, heard of before the known one was surely gone.
+#[derive(Debug, Clone)]
+pub(super) struct Successor {
+    pub(super) identity: Identity,
+    pub(super) usable_at_ms: i64,
+}
+
+/// One terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    pub(crate) identity: Identity,
+    pub(crate) last_seen_ms: i64,
+    pub(super) heard: bool,
+    pub(super) gone: bool,
+    pub(super) successor: Option<Successor>,
+    pub(super) previous_boot: Option<String>,
+    pub(crate) id_in_use: bool,
+    pub(crate) allowed_journal: Option<String>,
+    pub(super) replace_with_next: bool,
+    pub(super) journal_unavailable: bool,
+    pub(super) listed: Vec<AttemptRef>,
+    pub(crate) synced_ms: Option<i64>,
+    /// Of the last sync: highest sequence the terminal knew, and that it came from `identity.journal`.
+    pub(super) sync_seq: u64,
+    pub(super) sync_listed: Vec<AttemptRef>,
+    pub(crate) online: bool,
+    pub(crate) reports: ReportCounts,
+    /// When the known boot itself was last heard; another one under the same id counts for `last_seen_ms` only.
+    pub(super) boot_seen_ms: i64,
+    /// Journal of the other process heard under this id.
+    pub(super) rival: Option<String>,
+    /// Beats and syncs not taken because there were too many.
+    pub(super) limited: u64,
+    /// Beats and syncs that could not be read.
+    pub(super) unreadable: u64,
+}
+
+impl Terminal {
+    pub(super) fn new(identity: Identity, now_ms: i64) -> Self {
+        Self {
+            identity,
+            last_seen_ms: now_ms,
+            heard: true,
+            gone: false,
+            successor: None,
+            previous_boot: None,
+            id_in_use: false,
+            allowed_journal: None,
+            replace_with_next: false,
+            journal_unavailable: false,
+            listed: Vec::new(),
+            synced_ms: None,
+            sync_seq: 0,
+            sync_listed: Vec::new(),
+            online: false,
+            reports: ReportCounts::default(),
+            boot_seen_ms: now_ms,
+            rival: None,
+            limited: 0,
+            unreadable: 0,
+        }
+    }
+
+    pub(super) fn interval_ms(&self, default_ms: i64) -> i64 {
+        i64::try_from(self.identity.beat_interval_ms).ok().filter(|ms| *ms > 0).unwrap_or(default_ms)
+    }
+
+    /// When its predecessor's silence is long enough: one interval and its jitter.
+    pub(super) fn silent_at_ms(&self, default_ms: i64) -> i64 {
+        self.last_seen_ms + self.interval_ms(default_ms) * 3 / 2
+    }
+
+    pub(super) fn become_known(&mut self, identity: Identity) {
+        self.previous_boot = Some(std::mem::take(&mut self.identity.boot));
+        if self.identity.journal != identity.journal {
+            self.sync_seq = 0;
+            self.sync_listed = Vec::new();
+        }
+        self.identity = identity;
+        self.successor = None;
+        self.gone = false;
+        self.listed = Vec::new();
+        self.synced_ms = None;
+    }
+
+    /// Judges who is speaking; only `Same` and `Changed` let the message count as this terminal's.
+    pub(super) fn identify(&mut self, identity: &Identity, goodbye: bool, now_ms: i64, default_ms: i64) -> Heard {
+        if self.replace_with_next && !goodbye {
+            self.replace_with_next = false;
+            self.allowed_journal = Some(identity.journal.clone());
+        }
+        if let Some(allowed) = &self.allowed_journal
+            && *allowed != identity.journal
+        {
+            self.rival = Some(identity.journal.clone());
+            return Heard::InUse;
+        }
+        if identity.boot == self.identity.boot {
+            if !goodbye && let Some(successor) = self.successor.take() {
+                // Both beat within one interval: two processes under one id.
+                self.id_in_use = true;
+                self.rival = Some(successor.identity.journal);
+            }
+            return if self.id_in_use { Heard::InUse } else { Heard::Same };
+        }
+        if goodbye {
+            if self.successor.as_ref().is_some_and(|s| s.identity.boot == identity.boot) {
+                self.successor = None;
+            }
+            return Heard::InUse;
+        }
+        if self.previous_boot.as_ref() == Some(&identity.boot) {
+            self.id_in_use = true;
+        }
+        if self.id_in_use {
+            self.rival = Some(identity.journal.clone());
+            return Heard::InUse;
+        }
+        if self.gone || !self.heard || now_ms >= self.silent_at_ms(default_ms) {
+            self.become_known(identity.clone());
+            return Heard::Changed;
+        }
+        let usable_at_ms = self.silent_at_ms(default_ms);
+        self.successor = Some(Successor { identity: identity.clone(), usable_at_ms });
+        Heard::MustWait(usable_at_ms)
+    }
+}
