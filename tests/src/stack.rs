@@ -82,6 +82,10 @@ impl Stack {
         let mut process = Proc::start(name, &self.program, &args, self.folder.path(), &[]);
         process.hear("serving").await;
         self.services.insert(name.to_owned(), process);
+        if roles.contains(&"api") {
+            // It says so a moment before it listens.
+            self.hq.terminals().await;
+        }
     }
 
     /// A process of services.
