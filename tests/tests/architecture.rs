@@ -188,15 +188,30 @@ fn promised_tests(readme: &str) -> Vec<&str> {
     rows.flat_map(|row| row.trim_end_matches('|').rsplit('|').next().unwrap().split('`').skip(1).step_by(2)).collect()
 }
 
+/// Those of the names that no test has.
+fn without_a_test<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let sources: Vec<String> = rust_sources().iter().map(|p| std::fs::read_to_string(p).unwrap()).collect();
+    names.iter().copied().filter(|name| !sources.iter().any(|s| s.contains(&format!("fn {name}(")))).collect()
+}
+
 #[test]
 fn every_promise_of_the_readme_names_a_test_that_exists() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let promised = promised_tests(&readme);
     assert!(promised.len() > 20, "the table of promises was not found: {promised:?}");
-    let sources: Vec<String> = rust_sources().iter().map(|p| std::fs::read_to_string(p).unwrap()).collect();
-    let missing: Vec<&str> =
-        promised.into_iter().filter(|name| !sources.iter().any(|s| s.contains(&format!("fn {name}(")))).collect();
+    let missing = without_a_test(&promised);
     assert!(missing.is_empty(), "the README names tests that are not there: {missing:?}");
+}
+
+#[test]
+fn every_fault_met_elsewhere_names_a_test_that_exists() {
+    let page = std::fs::read_to_string(root().join("docs/faults.md")).unwrap();
+    let rows = page.lines().filter(|l| l.starts_with("| ") && !l.contains("shown by"));
+    let named: Vec<&str> =
+        rows.flat_map(|row| row.trim_end_matches('|').rsplit('|').next().unwrap().split('`').skip(1).step_by(2)).collect();
+    assert!(named.len() > 30, "the tables of faults were not found: {named:?}");
+    let missing = without_a_test(&named);
+    assert!(missing.is_empty(), "docs/faults.md names tests that are not there: {missing:?}");
 }
 
 #[test]
