@@ -155,7 +155,9 @@ fn definition_for(text: &str, opts: &ProvisionOpts) -> Result<Map<String, Value>
 
 /// Finds the first field of the definition in which the existing stream differs.
 fn compare(name: &str, wanted: &Map<String, Value>, found: &Value) -> Result<(), LedgerError> {
-    for (field, value) in wanted {
+    // The number of replicas first: other fields follow from it.
+    let (replicas, others): (Vec<_>, Vec<_>) = wanted.iter().partition(|(field, _)| *field == "num_replicas");
+    for (field, value) in replicas.into_iter().chain(others) {
         let there = found.get(field).unwrap_or(&Value::Null);
         let differs = !(there == value || (is_default(there) && is_default(value)));
         if field != DESCRIPTION && differs && !is_same_set(field, there, value) {
