@@ -7,13 +7,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::ValueEnum;
 use fanfold_ledger::open::OpenPlans;
-use fanfold_ledger::port::{Ledger, LedgerError};
+use fanfold_ledger::port::{Ledger, LedgerError, RequestError};
 use fanfold_process::clock::Clock;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_process::tasks::Tasks;
 use fanfold_recorder::Stats;
+use fanfold_wire::subjects;
 use fanfold_wire::types::TypeDocument;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +62,8 @@ const GRACE: Duration = Duration::from_secs(8);
 pub const RESTARTS_MAX: u32 = 5;
 /// The bucket that may be made anew: everything in it is folded from the log.
 const STATE_BUCKET: &str = "KV_fanfold-state";
+/// How long the API may take to listen before it is said to serve all the same.
+const LISTENS_WITHIN: Duration = Duration::from_secs(5);
 /// How long they may take to end at all.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -177,8 +181,10 @@ where
         let begun = tokio::time::Instant::now();
         let (ledger, part) = (connect().await?, shutdown.child());
         tokio::spawn(room::watch(Arc::clone(&ledger), part.clone(), say.clone()));
+        let ledger_of_it = Arc::clone(&ledger);
         let hosted = Hosted::start(ledger, roles, config, part.clone()).await?;
         if let Some(started) = started.take() {
+            listens(ledger_of_it.as_ref(), roles).await;
             started()?;
         }
         let changed = hosted.join_or_changed().await;
@@ -193,6 +199,20 @@ where
             () = shutdown.wait() => return Ok(()),
             () = tokio::time::sleep(Duration::from_millis(200 * u64::from(restarts))) => {}
         }
+    }
+}
+
+/// Waits a moment until the API can be asked: whoever hears that it serves may ask at once.
+async fn listens(ledger: &dyn Ledger, roles: &[Role]) {
+    let asked = async {
+        let (subject, body) = (subjects::api("plan", "list"), Bytes::from_static(br#"{"limit":1}"#));
+        while let Err(RequestError::NoResponders(_)) = ledger.request(&subject, body.clone(), LISTENS_WITHIN).await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if roles.contains(&Role::Api) {
+        // Where it takes longer that is seen by whoever asks.
+        let _ = tokio::time::timeout(LISTENS_WITHIN, asked).await;
     }
 }
 
