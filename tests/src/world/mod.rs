@@ -125,6 +125,7 @@ impl Process {
     /// Drops a service in the middle of whatever it does.
     pub fn stop(&mut self, role: Role) {
         if let Some(running) = self.running.remove(&role) {
+            running.faults.die();
             running.task.abort();
         }
     }
@@ -134,6 +135,16 @@ impl Process {
         let running = self.running.remove(&role).unwrap();
         running.end.trigger();
         running.task.await.unwrap().unwrap();
+    }
+
+    /// Services that run.
+    pub fn roles(&self) -> impl Iterator<Item = Role> {
+        self.running.keys().copied()
+    }
+
+    /// Services that have met the crash planned for them; they do nothing any more.
+    pub fn crashed(&self) -> Vec<Role> {
+        self.running.iter().filter(|(_, running)| running.faults.has_crashed()).map(|(role, _)| *role).collect()
     }
 
     pub fn faults(&self, role: Role) -> &Faults {

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::watch;
 
+pub use self::bus::Network;
+
 use self::bus::BusState;
 use self::log::LogState;
 use crate::port::LedgerError;
