@@ -100,6 +100,13 @@ impl Faults {
         *self.crash.lock().unwrap() = Some((op, when, after));
     }
 
+    /// Nothing goes wrong from now on.
+    pub fn heal(&self) {
+        self.freeze(false);
+        self.appends.lock().unwrap().clear();
+        *self.crash.lock().unwrap() = None;
+    }
+
     /// Whether a planned crash has happened.
     pub fn has_crashed(&self) -> bool {
         self.dead.load(Ordering::Relaxed)

@@ -1,0 +1,56 @@
+//! What people ask of HQ while things go wrong: plans, cancels, closes, requeues.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fanfold_ledger::memory::MemoryLedger;
+use fanfold_ledger::port::Bus;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::coverage::fault;
+use super::history::Sim;
+use super::trace;
+
+/// Sends a request; the answer, if one came.
+pub async fn request(ledger: &MemoryLedger, endpoint: &str, body: &Value) -> Option<Value> {
+    let subject = format!("ff.api.{endpoint}");
+    let answer = ledger.request(&subject, Bytes::from(body.to_string()), Duration::from_secs(5)).await.ok()?;
+    serde_json::from_slice(&answer).ok()
+}
+
+/// A person asks for something at some time. It may be refused, and may not be answered: nobody waits for it.
+pub fn asks(sim: &mut Sim) {
+    let Some(plan) = (!sim.plans.is_empty()).then(|| sim.chance.of_these(&sim.plans).clone()) else { return };
+    let (name, endpoint, body) = match sim.chance.below(20) {
+        0..3 => ("person: cancel", "plan.cancel", json!({ "planId": plan })),
+        3 | 4 => ("person: close", "plan.close", json!({ "planId": plan })),
+        5..14 => ("person: requeue", "task.requeue", json!({ "planId": plan, "selector": { "failed": {} } })),
+        _ => {
+            let store = sim.chance.of_these(&sim.stores);
+            let tasks = json!([format!("{plan}.{store}.main")]);
+            ("person: requeue", "task.requeue", json!({ "planId": plan, "selector": { "tasks": tasks } }))
+        }
+    };
+    fault(name);
+    let ledger = sim.w.ledger.clone();
+    tokio::spawn(async move {
+        let answer = request(&ledger, endpoint, &body).await;
+        trace::say("person", || format!("{endpoint} {body} -> {}", answer.map_or("no answer".into(), |a| a.to_string())));
+    });
+}
+
+/// Submits a plan again and again until HQ says it is sealed.
+pub fn submits(ledger: &MemoryLedger, document: Value) -> JoinHandle<()> {
+    let ledger = ledger.clone();
+    tokio::spawn(async move {
+        loop {
+            let answer = request(&ledger, "plan.submit", &json!({ "plan": document, "by": "sim" })).await;
+            trace::say("person", || format!("submits {}: {answer:?}", document["planId"]));
+            match answer {
+                Some(answer) if answer.get("ok").is_some() => return,
+                _ => tokio::time::sleep(Duration::from_millis(500)).await,
+            }
+        }
+    })
+}

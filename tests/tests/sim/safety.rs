@@ -1,0 +1,99 @@
+//! What must hold of every history, whatever happened in it. None of it asks for progress.
+
+use std::collections::BTreeMap;
+
+use fanfold_domain::ids::PlanId;
+use fanfold_domain::sets::set_of;
+use fanfold_ledger::port::{Objects, Stored};
+use fanfold_wire::api::TaskList;
+use fanfold_wire::digest::sha256_hex;
+use fanfold_wire::event::Envelope;
+use fanfold_wire::record::PlanRecord;
+use fanfold_wire::terminal::{ReportStatus, split_batch};
+use serde_json::{Value, json};
+
+use super::coverage::Counts;
+use super::history::Sim;
+use super::phase;
+use super::weather::Answered;
+
+/// No attempt was begun twice.
+pub fn account(sim: &Sim) {
+    for (what, times) in sim.w.account.lock().unwrap().iter() {
+        assert_eq!(*times, 1, "{what:?} was begun {times} times");
+    }
+}
+
+/// Everything, at the end; gives the rows of the state table that were visited.
+pub async fn everything(sim: &Sim) -> Counts {
+    phase::enter("SAFETY");
+    let log = sim.log().await;
+    answers_are_true(&log, &sim.weather.lock().unwrap().answered);
+    phase::enter("SAFETY (log)");
+    sim.w.check().await;
+    phase::enter("SAFETY (state bucket)");
+    sim.w.check_state().await;
+    phase::enter("SAFETY (api, summary)");
+    for plan in &sim.plans {
+        api_agrees(sim, plan).await;
+        summary_agrees(sim, plan).await;
+    }
+    Counts::new()
+}
+
+/// Every report that was answered as recorded is in the log, as it was sent.
+fn answers_are_true(log: &[Stored], answered: &[Answered]) {
+    for Answered { terminal, request, answer } in answered {
+        let reports = split_batch(request).unwrap_or_default();
+        for result in &answer.answers {
+            if !matches!(result.status, ReportStatus::Recorded | ReportStatus::Duplicate) {
+                continue;
+            }
+            let sent = reports[result.index as usize].get();
+            let seq = result.seq.unwrap_or(0);
+            let stored = usize::try_from(seq).ok().and_then(|seq| log.get(seq.checked_sub(1)?));
+            let stored = stored.unwrap_or_else(|| panic!("an answered report is missing: {sent} at {seq}"));
+            let (sent, found) = (Envelope::parse(sent.as_bytes()).unwrap(), Envelope::parse(&stored.payload).unwrap());
+            let task = sent.subject.clone().unwrap_or_default();
+            let subject = format!("ff.task.{task}.by.{terminal}");
+            assert_eq!(stored.subject, subject, "an answered report is missing: {} at {seq}", sent.data.get());
+            assert_eq!(sent.name().ok(), found.name().ok(), "an answered report is missing: {} at {seq}", sent.data.get());
+            let data = |envelope: &Envelope<'_>| -> Value { serde_json::from_str(envelope.data.get()).unwrap() };
+            let (sent, found) = (data(&sent), data(&found));
+            for field in ["attempt", "result", "code", "k"] {
+                assert_eq!(sent[field], found[field], "`{field}` of an answered report, {subject} at {seq}");
+            }
+        }
+    }
+}
+
+/// The API says of a plan and its tasks what the log folds to.
+async fn api_agrees(sim: &Sim, plan: &str) {
+    let view = sim.w.view(plan).await;
+    let record: PlanRecord = sim.w.ask("plan.get", json!({ "planId": plan })).await.unwrap();
+    assert_eq!((record.counts, record.total as usize), (view.counts(), view.tasks.len()), "{plan}: the API and the log differ");
+    let list: TaskList = sim.w.ask("task.list", json!({ "planId": plan, "limit": 1_000 })).await.unwrap();
+    let said: BTreeMap<String, _> = list.tasks.into_iter().map(|t| (t.store_id.clone(), (t.status, t.set, t.attempt))).collect();
+    for (target, task) in view.plan.targets.iter().zip(&view.tasks).filter(|(_, t)| t.seq > 0) {
+        let folded = (task.state, set_of(&view.plan, task), task.attempt);
+        assert_eq!(said.get(target.as_str()), Some(&folded), "{plan}.{target}: the API and the log differ");
+    }
+}
+
+/// The last summary says of every task what the log folds to, and its sets add up to the sealed list.
+async fn summary_agrees(sim: &Sim, plan: &str) {
+    let view = sim.w.view(plan).await;
+    let (last, _, _) = view.plan.summary.clone().unwrap_or_else(|| panic!("{plan} has no summary"));
+    let bytes = sim.w.ledger.get_object(&last.this.sha256).await.unwrap().unwrap_or_else(|| panic!("{plan}: no document"));
+    assert_eq!(sha256_hex(&bytes), last.this.sha256, "{plan}: the summary's document is another one");
+    let document: Value = serde_json::from_slice(&bytes).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    let (seal, _, _) = view.plan.seal.as_ref().unwrap();
+    assert_eq!((rows.len(), last.counts.total()), (seal.count as usize, u64::from(seal.count)), "{plan} does not add up");
+    let at_end = fanfold_ledger::open::fold_plan(&sim.w.ledger, &PlanId::new(plan).unwrap(), last.this.as_of_seq).await;
+    let at_end = at_end.unwrap().unwrap();
+    for ((row, target), task) in rows.iter().zip(&at_end.plan.targets).zip(&at_end.tasks) {
+        let folded = json!([target, serde_json::to_value(task.state).unwrap(), set_of(&at_end.plan, task).name(), task.attempt]);
+        assert_eq!(json!([row["target"], row["state"], row["set"], row["attempt"]]), folded, "{plan}: summary and log differ");
+    }
+}
