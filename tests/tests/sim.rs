@@ -21,6 +21,8 @@ mod phase;
 mod runner;
 #[path = "sim/safety.rs"]
 mod safety;
+#[path = "sim/tills.rs"]
+mod tills;
 #[path = "sim/trace.rs"]
 mod trace;
 #[path = "sim/weather.rs"]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use fanfold_tests::world::Role;
 use fanfold_tests::world::handle::{Op, When};
+use fanfold_tests::world::terminal::Step;
 
 use super::trace;
 
@@ -55,8 +56,21 @@ pub const FAULTS: &[&str] = &[
     "server: reconnect",
     "terminal: killed",
     "terminal: goodbye",
+    "terminal: crash, command received",
+    "terminal: crash, begin written",
+    "terminal: crash, started",
+    "terminal: crash, ended, not written",
+    "terminal: crash, finished",
+    "terminal: crash, reported",
+    "terminal: crash, answered",
+    "terminal: crash, answer noted",
+    "terminal: crash, forgetting",
+    "terminal: held up at a step",
     "terminal: journal lost",
-    "terminal: twin",
+    "terminal: journal full",
+    "terminal: line cut",
+    "terminal: twin with a disk of its own",
+    "terminal: twin with a copied disk",
     "terminal: replaced by a person",
     "terminal: offline past the deadline",
     "terminal: offline past expiry",
@@ -96,6 +110,21 @@ pub const CRASHES: &[(Role, Op, When, &str)] = &[
     (Role::Projector, Op::Checkpoint, When::Before, "crash: projector between records and checkpoint"),
     (Role::Projector, Op::Checkpoint, When::After, "crash: projector after the checkpoint"),
 ];
+
+/// The name of a terminal's crash at a step.
+pub fn crash_of(step: Step) -> &'static str {
+    match step {
+        Step::Received => "terminal: crash, command received",
+        Step::Begun => "terminal: crash, begin written",
+        Step::Started => "terminal: crash, started",
+        Step::Ended => "terminal: crash, ended, not written",
+        Step::Finished => "terminal: crash, finished",
+        Step::Reported => "terminal: crash, reported",
+        Step::Answered => "terminal: crash, answered",
+        Step::Settled => "terminal: crash, answer noted",
+        Step::Forgotten => "terminal: crash, forgetting",
+    }
+}
 
 /// Something went wrong, as planned.
 pub fn fault(name: &'static str) {

@@ -8,7 +8,7 @@ use fanfold_domain::ids::PlanId;
 use fanfold_ledger::open::Known;
 use fanfold_ledger::port::{Log, Stored};
 use fanfold_tests::world::handle::{Op, When};
-use fanfold_tests::world::terminal::{Act, Options};
+use fanfold_tests::world::terminal::{Act, Options, Step};
 use fanfold_tests::world::{EPOCH_MS, Process, Role, World, document};
 use futures::StreamExt;
 use serde_json::json;
@@ -75,6 +75,8 @@ pub struct Sim {
     pub plans: Vec<String>,
     pub agenda: BTreeMap<(i64, u64), Undo>,
     pub planned: BTreeMap<(bool, Role), (Op, When)>,
+    /// Steps at which terminals are to crash, and how often those had been passed.
+    pub steps: BTreeMap<String, (Step, u64)>,
     pub misfortunes: u64,
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
@@ -146,6 +148,7 @@ impl Sim {
             plans: Vec::new(),
             agenda: BTreeMap::new(),
             planned: BTreeMap::new(),
+            steps: BTreeMap::new(),
             misfortunes: 0,
             broken: Arc::default(),
             noted: 0,
@@ -159,6 +162,11 @@ impl Sim {
         for (n, store) in self.stores.clone().iter().enumerate() {
             let (seed, number) = (self.seed, n as u64);
             let mut options = Options::new(move |task, attempt| act(seed, number, task.plan.as_str(), attempt));
+            options.seed = seed;
+            options.slots = self.chance.between(1, 4) as u32;
+            options.sync_jitter_ms = pace.beat_ms / 4;
+            options.watchdog = self.chance.percent(50);
+            options.disk_ms = *self.chance.of_these(&[(0, 0), (0, 3), (1, 30)]);
             options.beat_ms = pace.beat_ms;
             options.sync_ms = if slow { 60_000 + 317 * number } else { 5_000 + 317 * number };
             self.w.terminal_with(store, options);
@@ -330,6 +338,11 @@ async fn live(sim: &mut Sim, submitting: Vec<tokio::task::JoinHandle<()>>) {
     let healed_ms = sim.w.clock.now_ms();
     let sealed = sim.look_until(healed_ms + 30_000, |_| submitting.iter().all(tokio::task::JoinHandle::is_finished)).await;
     assert!(sealed, "30 s after everything is well a plan that was submitted all the time is not sealed");
+    // Who had to wait for a twin to go, or was taken for one, is looked after when HQ has said so.
+    for _ in 0..3 {
+        people::looks_after_twins(sim).await;
+        sim.pass_until(sim.w.clock.now_ms() + 3_000).await;
+    }
     let ended = sim.look_until(healed_ms + TASKS_END_WITHIN_MS, |sim| sim.unfinished().is_empty()).await;
     let left = sim.unfinished();
     assert!(

@@ -27,6 +27,14 @@ pub enum Undo {
     Start(String),
     /// A terminal is switched off.
     Kill(String),
+    /// A terminal's disk takes more again.
+    DiskRoom(String),
+    /// A terminal's line is mended.
+    Mend(String),
+    /// Only one process is left under a terminal's id.
+    EndTwins(String),
+    /// A person says that whoever is heard next is the terminal.
+    Replace(String),
     /// All of HQ is there again, in a new process with a fold of its own.
     HqBack,
 }
@@ -119,6 +127,7 @@ impl Sim {
                 self.later(ms, Undo::Restart(second, role));
             }
         }
+        self.bury_terminals();
     }
 
     fn a_service_is_killed(&mut self) {
@@ -215,7 +224,11 @@ impl Sim {
             Undo::ServerUp => self.w.ledger.set_down(false),
             Undo::Room => self.w.ledger.set_full(false),
             Undo::Start(store) => self.switch_on(&store),
-            Undo::Kill(store) => self.w.terminals.get_mut(&store).unwrap().kill(),
+            Undo::Kill(store) => self.terminal(&store).kill(),
+            Undo::DiskRoom(store) => self.terminal(&store).journal_full(false),
+            Undo::Mend(store) => self.terminal(&store).set_linked(true),
+            Undo::EndTwins(store) => self.terminal(&store).kill_twins(),
+            Undo::Replace(store) => people::replaces(self, &store),
             Undo::HqBack => self.hq_starts_anew().await,
         }
     }
@@ -228,40 +241,6 @@ impl Sim {
         self.w.hq = self.w.process().await;
         (self.w.hq.in_flight, self.w.hq.beat_ms) = (in_flight, beat_ms);
         ROLES.iter().for_each(|role| self.w.hq.start(*role));
-    }
-
-    fn switch_on(&mut self, store: &str) {
-        let terminal = self.w.terminals.get_mut(store).unwrap();
-        if !terminal.is_on() {
-            terminal.start();
-        }
-    }
-
-    async fn a_terminal_suffers(&mut self) {
-        let store = self.chance.of_these(&self.stores).clone();
-        if !self.fates[&store].is_ordinary() {
-            return;
-        }
-        let back_ms = self.chance.below(9_000);
-        let terminal = self.w.terminals.get_mut(&store).unwrap();
-        match self.chance.below(10) {
-            0..6 => {
-                fault("terminal: killed");
-                terminal.kill();
-            }
-            6 | 7 => {
-                if terminal.is_on() {
-                    fault("terminal: goodbye");
-                    terminal.goodbye().await;
-                }
-            }
-            _ => {
-                fault("terminal: journal lost");
-                terminal.kill();
-                terminal.lose_journal();
-            }
-        }
-        self.later(back_ms, Undo::Start(store));
     }
 
     async fn somebody_lies(&mut self) {
@@ -292,6 +271,8 @@ impl Sim {
             self.undo(undo).await;
         }
         for store in self.stores.clone() {
+            self.terminal(&store).clear_steps();
+            self.terminal(&store).kill_twins();
             if self.fates[&store].is_ordinary() {
                 self.switch_on(&store);
             }

@@ -40,6 +40,28 @@ pub fn asks(sim: &mut Sim) {
     });
 }
 
+/// A person says that whoever is heard next under this id is the terminal.
+pub fn replaces(sim: &Sim, store: &str) {
+    let (ledger, body) = (sim.w.ledger.clone(), json!({ "terminal": store, "by": "sim" }));
+    tokio::spawn(async move {
+        let answer = request(&ledger, "terminal.replace", &body).await;
+        trace::say("person", || format!("terminal.replace {body} -> {answer:?}"));
+        if answer.is_some_and(|a| a.get("ok").is_some()) {
+            fault("terminal: replaced by a person");
+        }
+    });
+}
+
+/// Looks after the terminals HQ says are used twice, one after another.
+pub async fn looks_after_twins(sim: &Sim) {
+    let Some(answer) = request(&sim.w.ledger, "terminal.list", &json!({})).await else { return };
+    for terminal in answer["ok"]["terminals"].as_array().into_iter().flatten() {
+        if terminal["idInUse"] == true || terminal["allowedJournal"].is_string() {
+            replaces(sim, terminal["id"].as_str().unwrap_or(""));
+        }
+    }
+}
+
 /// Submits a plan again and again until HQ says it is sealed.
 pub fn submits(ledger: &MemoryLedger, document: Value) -> JoinHandle<()> {
     let ledger = ledger.clone();

@@ -1,6 +1,6 @@
 //! Running seeds: each on a runtime of its own with a clock of its own, two threads at a time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
@@ -16,6 +16,8 @@ const THREADS: usize = 2;
 thread_local! {
     /// Whether panics of this thread are told by the runner alone.
     static QUIET: Cell<bool> = const { Cell::new(false) };
+    /// Where the last of them was.
+    static WHERE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// What many seeds came to.
@@ -54,7 +56,7 @@ pub fn run(seed: u64) -> Result<Told, String> {
     told.map_err(|why| {
         let text = why.downcast_ref::<String>().cloned().or_else(|| why.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         let replay = format!("FANFOLD_SIM_SEED={seed} cargo test -p fanfold-tests --test sim -- every_history --nocapture");
-        format!("{}: seed {seed}; replay it with\n  {replay}\n{}", phase::current(), text.unwrap_or_default())
+        format!("{}: seed {seed}; replay it with\n  {replay}\n{}: {}", phase::current(), WHERE.take(), text.unwrap_or_default())
     })
 }
 
@@ -120,7 +122,9 @@ fn hush() {
     ONCE.call_once(|| {
         let loud = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
+            if QUIET.get() {
+                WHERE.set(info.location().map_or_else(String::new, ToString::to_string));
+            } else {
                 loud(info);
             }
         }));
