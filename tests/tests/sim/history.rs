@@ -229,8 +229,9 @@ impl Sim {
         }
     }
 
+    /// Whether HQ counts the plan as over; a fold made after its end has never heard of it.
     fn is_over(&self, plan: &str) -> bool {
-        self.w.hq.open.read().known(&PlanId::new(plan).unwrap()) == Known::Over
+        self.w.hq.open.read().known(&PlanId::new(plan).unwrap()) != Known::Open
     }
 
     /// Tasks that have not ended although their terminal is on and ordinary.

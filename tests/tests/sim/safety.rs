@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::sets::set_of;
 use fanfold_ledger::port::{Objects, Stored};
 use fanfold_wire::api::TaskList;
@@ -83,6 +84,7 @@ async fn api_agrees(sim: &Sim, plan: &str) {
 async fn summary_agrees(sim: &Sim, plan: &str) {
     let view = sim.w.view(plan).await;
     let (last, _, _) = view.plan.summary.clone().unwrap_or_else(|| panic!("{plan} has no summary"));
+    assert_eq!(last.kind, SummaryKind::Final, "{plan}: its last summary is not its final one");
     let bytes = sim.w.ledger.get_object(&last.this.sha256).await.unwrap().unwrap_or_else(|| panic!("{plan}: no document"));
     assert_eq!(sha256_hex(&bytes), last.this.sha256, "{plan}: the summary's document is another one");
     let document: Value = serde_json::from_slice(&bytes).unwrap();
