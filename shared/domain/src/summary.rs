@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::aggregate::{self, Aggregate};
 use crate::holes::Holes;
 use crate::plan::{Below, Plan, SummaryKind, SummaryRef};
+use crate::planted::{self, Planted};
 use crate::sets::{SetCounts, TaskSet, row_changed_seq, set_of};
 use crate::task::{FailReason, Task, TaskError, TaskState, Waiting};
 use crate::view::PlanView;
@@ -172,7 +173,10 @@ impl<'v> Summary<'v> {
             revision: previous.as_ref().map_or(1, |p| p.revision.saturating_add(1)),
             kind,
             // Rows don't change any more once the plan is closed, but late reports may have been folded since.
-            as_of_seq: plan.closed_seq.filter(|_| kind == SummaryKind::Final).unwrap_or(view.last_seq),
+            as_of_seq: plan
+                .closed_seq
+                .filter(|_| kind == SummaryKind::Final && !planted::is(Planted::FinalAsOfTooLate))
+                .unwrap_or(view.last_seq),
             verdict: verdict(plan, &counts),
             holes: plan.holes,
             total: seal.count,

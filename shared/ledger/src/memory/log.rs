@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fanfold_domain::planted::{self, Planted};
 use fanfold_wire::event::same_content;
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
@@ -206,7 +207,7 @@ impl Log for MemoryLedger {
     async fn append_fenced(&self, fence: &mut Fence, events: Vec<Append>) -> Result<Vec<Appended>, FencedError> {
         self.write(|state, now_ms| {
             let filter = crate::fence::subject(&fence.role);
-            if state.log.last_under(&filter) != fence.last_seq {
+            if state.log.last_under(&filter) != fence.last_seq && !planted::is(Planted::FenceNotExpected) {
                 return Err(FencedError::Overtaken(fence.role.clone()));
             }
             let new = events.iter().filter(|event| state.log.objection(event).is_none()).count();

@@ -14,6 +14,7 @@ mod unsupported;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use fanfold_domain::planted::{self, Planted};
 use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -229,6 +230,10 @@ impl Shared {
 
     /// Folds a batch: parsed without the lock, applied under it, told afterwards.
     fn apply(&self, messages: Vec<Stored>) {
+        let mut messages = messages;
+        if planted::is(Planted::TailLosesOne) && messages.len() > 4 {
+            messages.remove(2);
+        }
         let decoded = model::decode_all(&messages);
         let mut mailboxes = self.mailboxes();
         mailboxes.retain(|m| Arc::strong_count(m) > 1);
