@@ -7,6 +7,8 @@
 mod chance;
 #[path = "sim/coverage.rs"]
 mod coverage;
+#[path = "sim/executions.rs"]
+mod executions;
 #[path = "sim/history.rs"]
 mod history;
 #[path = "sim/lies.rs"]
@@ -17,6 +19,10 @@ mod misfortunes;
 mod people;
 #[path = "sim/phase.rs"]
 mod phase;
+#[path = "sim/planted.rs"]
+mod planted;
+#[path = "sim/rules.rs"]
+mod rules;
 #[path = "sim/runner.rs"]
 mod runner;
 #[path = "sim/safety.rs"]
@@ -29,6 +35,7 @@ mod trace;
 mod weather;
 
 use coverage::Counts;
+use fanfold_model::ALL_ROWS;
 
 #[test]
 fn every_history_ends_with_a_true_account() {
@@ -50,6 +57,7 @@ fn every_history_ends_with_a_true_account() {
     assert!(run.fewest_misfortunes >= 5, "a history of {} misfortunes only", run.fewest_misfortunes);
     if seeds >= 500 {
         assert_eq!(coverage::missed(coverage::faults(), &run.faults), Vec::<&str>::new(), "faults that never happened");
+        assert_eq!(coverage::missed(ALL_ROWS.iter().copied(), &run.rows), Vec::<&str>::new(), "rows that were never taken");
     }
 }
 

@@ -44,6 +44,8 @@ pub enum Act {
     Succeed(u64),
     /// Succeeds without ever having said that it began.
     SucceedQuietly(u64),
+    /// Reports two steps on the way, then succeeds.
+    Steps(u64),
     Fail(u64, &'static str),
     /// Ends with a result that breaks the schema.
     Garbage(u64),

@@ -1,10 +1,12 @@
 //! One history: plans and terminals go through what chance has in store, then everything is healed, and the plans must come to their
 //! end with an account that is true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use fanfold_domain::ids::PlanId;
+use fanfold_domain::ids::{PlanId, TaskId};
+use fanfold_domain::sets::row_changed_seq;
+use fanfold_domain::task::Task;
 use fanfold_ledger::open::Known;
 use fanfold_ledger::port::{Log, Stored};
 use fanfold_tests::world::handle::{Op, When};
@@ -25,6 +27,8 @@ pub const STORES: usize = 20;
 const TASKS_END_WITHIN_MS: i64 = 150_000;
 /// After its expiry, and after everything is healed, a plan is over within this, in ms.
 const OVER_WITHIN_MS: i64 = 45_000;
+/// An update is written within this of the moment it is due, in ms.
+const UPDATE_WITHIN_MS: i64 = 10_000;
 
 /// What a terminal is in for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,12 @@ pub struct Told {
     pub rows: Counts,
 }
 
+/// What a terminal does with an attempt of a task.
+pub fn act_of(seed: u64, task: &TaskId, attempt: u32) -> Act {
+    let store = task.target.as_str().trim_start_matches('S').parse().unwrap_or(0);
+    act(seed, store, task.plan.as_str(), attempt)
+}
+
 /// How a history is paced: terminals that beat every other second and plans of minutes, or tills as they are and plans of hours.
 struct Pace {
     beat_ms: u64,
@@ -78,9 +88,15 @@ pub struct Sim {
     /// Steps at which terminals are to crash, and how often those had been passed.
     pub steps: BTreeMap<String, (Step, u64)>,
     pub misfortunes: u64,
+    /// Terminals that lost power, disk or name.
+    pub tainted: BTreeSet<String>,
+    /// Terminals that said goodbye.
+    pub leavers: BTreeSet<String>,
+    /// What people asked for and HQ confirmed: plan, event, sequence.
+    pub noted: Arc<Mutex<Vec<(String, &'static str, u64)>>>,
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
-    noted: u64,
+    agenda_number: u64,
 }
 
 /// What a terminal does with an attempt: from the seed, its number, the plan and the attempt's number alone.
@@ -92,7 +108,8 @@ fn act(seed: u64, store: u64, plan: &str, attempt: u32) -> Act {
         return Act::Succeed(ms / 4);
     }
     match chance.below(100) {
-        0..44 => Act::Succeed(ms),
+        0..36 => Act::Succeed(ms),
+        36..44 => Act::Steps(ms / 2),
         44..52 => Act::SucceedQuietly(ms / 4),
         52..72 => Act::Fail(ms, "NET"),
         72..75 => Act::Fail(ms, "BIZ_NO"),
@@ -150,8 +167,11 @@ impl Sim {
             planned: BTreeMap::new(),
             steps: BTreeMap::new(),
             misfortunes: 0,
+            tainted: BTreeSet::new(),
+            leavers: BTreeSet::new(),
+            noted: Arc::default(),
             broken: Arc::default(),
-            noted: 0,
+            agenda_number: 0,
         };
         sim.w.sleep(10).await;
         sim.terminals(slow, pace);
@@ -161,14 +181,14 @@ impl Sim {
     fn terminals(&mut self, slow: bool, pace: &Pace) {
         for (n, store) in self.stores.clone().iter().enumerate() {
             let (seed, number) = (self.seed, n as u64);
-            let mut options = Options::new(move |task, attempt| act(seed, number, task.plan.as_str(), attempt));
+            let mut options = Options::new(move |task, attempt| act_of(seed, task, attempt));
             options.seed = seed;
             options.slots = self.chance.between(1, 4) as u32;
             options.sync_jitter_ms = pace.beat_ms / 4;
             options.watchdog = self.chance.percent(50);
             options.disk_ms = *self.chance.of_these(&[(0, 0), (0, 3), (1, 30)]);
             options.beat_ms = pace.beat_ms;
-            options.sync_ms = if slow { 60_000 + 317 * number } else { 5_000 + 317 * number };
+            options.sync_ms = if slow { 60_000 + 317 * number } else { 7_000 + 317 * number };
             self.w.terminal_with(store, options);
             let fate = match self.chance.below(100) {
                 0..84 => Fate::Ordinary,
@@ -198,8 +218,8 @@ impl Sim {
 
     /// Notes what ends a misfortune, `in_ms` from now.
     pub fn later(&mut self, in_ms: u64, undo: Undo) {
-        self.noted += 1;
-        self.agenda.insert((self.w.clock.now_ms() + in_ms as i64, self.noted), undo);
+        self.agenda_number += 1;
+        self.agenda.insert((self.w.clock.now_ms() + in_ms as i64, self.agenda_number), undo);
     }
 
     /// The whole log as it is, also while the server is away.
@@ -251,8 +271,25 @@ impl Sim {
             }
             self.pass_until(self.w.clock.now_ms() + 500).await;
             self.all_along();
+            assert_eq!(self.overdue(), None);
         }
         true
+    }
+
+    /// A change that the summary ought to have by now.
+    fn overdue(&self) -> Option<String> {
+        let now_ms = self.w.clock.now_ms();
+        let model = self.w.hq.open.read();
+        model.open().filter(|v| v.plan.close.is_none()).find_map(|view| {
+            let (last, _, at_ms) = view.plan.summary.as_ref()?;
+            let pause_ms = (2_000_i64 << (last.this.revision - 1).min(16)).min(300_000);
+            let late = |t: &Task| {
+                row_changed_seq(&view.plan, t) > last.this.as_of_seq
+                    && now_ms - t.updated_ms.max(at_ms + pause_ms) > UPDATE_WITHIN_MS
+            };
+            let task = view.tasks.iter().position(late).filter(|_| last.this.revision < 99)?;
+            Some(format!("{} changed, and no update says so", view.task_id(task).unwrap()))
+        })
     }
 
     /// What must hold at every moment.
@@ -321,12 +358,16 @@ fn submit(sim: &mut Sim, chance: &mut Chance, pace: &Pace) -> tokio::task::JoinH
     if stores.is_empty() {
         stores = vec!["S00"];
     }
+    let timeouts = match chance.below(3) {
+        0 => json!({ "deliverMs": 3_000, "runMs": 9_000, "progressMs": 5_000 }),
+        _ => json!({ "deliverMs": 3_000, "runMs": 7_000 }),
+    };
     let more = json!({
         "deadlineMs": pace.deadline_ms,
         "expiresMs": pace.expires_ms,
         "limits": { "inFlight": chance.between(2, 25) },
         "retry": { "maxAttempts": chance.between(2, 5), "backoffMs": [500, 2_000], "jitter": 0.2, "business": ["BIZ_*"] },
-        "timeouts": { "deliverMs": 3_000, "runMs": 7_000 },
+        "timeouts": timeouts,
     });
     let submitted = people::submits(&sim.w.ledger, document(&plan, &stores, more));
     sim.plans.push(plan);
@@ -352,8 +393,13 @@ async fn live(sim: &mut Sim, submitting: Vec<tokio::task::JoinHandle<()>>) {
         left.len(),
         left[..left.len().min(3)].join("\n")
     );
+    // Nothing new is to be seen until the plans expire: most histories don't wait for it.
+    let closes = sim.chance.percent(75);
     for plan in sim.plans.clone() {
-        let expires_ms = sim.w.view(&plan).await.plan.expires_ms().unwrap_or(0);
+        if closes && !sim.is_over(&plan) {
+            people::closes(sim, &plan).await;
+        }
+        let expires_ms = sim.w.view(&plan).await.plan.expires_ms().filter(|_| !closes).unwrap_or(sim.w.clock.now_ms());
         let until_ms = expires_ms.max(healed_ms) + OVER_WITHIN_MS;
         let over = sim.look_until(until_ms, |sim| sim.is_over(&plan)).await;
         assert!(over, "{plan} is not over at {} ms, {OVER_WITHIN_MS} ms after its expiry", until_ms - EPOCH_MS);

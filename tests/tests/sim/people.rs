@@ -1,5 +1,6 @@
 //! What people ask of HQ while things go wrong: plans, cancels, closes, requeues.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,10 +23,10 @@ pub async fn request(ledger: &MemoryLedger, endpoint: &str, body: &Value) -> Opt
 /// A person asks for something at some time. It may be refused, and may not be answered: nobody waits for it.
 pub fn asks(sim: &mut Sim) {
     let Some(plan) = (!sim.plans.is_empty()).then(|| sim.chance.of_these(&sim.plans).clone()) else { return };
-    let (name, endpoint, body) = match sim.chance.below(20) {
-        0..3 => ("person: cancel", "plan.cancel", json!({ "planId": plan })),
-        3 | 4 => ("person: close", "plan.close", json!({ "planId": plan })),
-        5..14 => ("person: requeue", "task.requeue", json!({ "planId": plan, "selector": { "failed": {} } })),
+    let (name, endpoint, body) = match sim.chance.below(40) {
+        0..6 => ("person: cancel", "plan.cancel", json!({ "planId": plan })),
+        6..8 => ("person: close", "plan.close", json!({ "planId": plan })),
+        8..28 => ("person: requeue", "task.requeue", json!({ "planId": plan, "selector": { "failed": {} } })),
         _ => {
             let store = sim.chance.of_these(&sim.stores);
             let tasks = json!([format!("{plan}.{store}.main")]);
@@ -33,9 +34,17 @@ pub fn asks(sim: &mut Sim) {
         }
     };
     fault(name);
-    let ledger = sim.w.ledger.clone();
+    let (ledger, noted) = (sim.w.ledger.clone(), Arc::clone(&sim.noted));
     tokio::spawn(async move {
         let answer = request(&ledger, endpoint, &body).await;
+        if let Some(seq) = answer.as_ref().and_then(|a| a["ok"]["seq"].as_u64()) {
+            let event = match endpoint {
+                "plan.cancel" => "cancel_requested",
+                "plan.close" => "close_requested",
+                _ => "requeue_requested",
+            };
+            noted.lock().unwrap().push((plan, event, seq));
+        }
         trace::say("person", || format!("{endpoint} {body} -> {}", answer.map_or("no answer".into(), |a| a.to_string())));
     });
 }
@@ -60,6 +69,14 @@ pub async fn looks_after_twins(sim: &Sim) {
             replaces(sim, terminal["id"].as_str().unwrap_or(""));
         }
     }
+}
+
+/// A person closes a plan when everything is well.
+pub async fn closes(sim: &Sim, plan: &str) {
+    let answer = request(&sim.w.ledger, "plan.close", &json!({ "planId": plan })).await;
+    let answer = answer.unwrap_or_else(|| panic!("everything is well, and {plan} can't be closed: no answer"));
+    let over = answer["error"]["code"] == "PLAN_CLOSED";
+    assert!(over || answer.get("ok").is_some(), "everything is well, and {plan} can't be closed: {answer}");
 }
 
 /// Submits a plan again and again until HQ says it is sealed.

@@ -11,7 +11,7 @@ use super::history::{Told, history};
 use super::phase;
 
 /// Threads that run seeds.
-const THREADS: usize = 2;
+pub const THREADS: usize = 2;
 
 thread_local! {
     /// Whether panics of this thread are told by the runner alone.

@@ -6,6 +6,7 @@ use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::sets::set_of;
 use fanfold_ledger::port::{Objects, Stored};
+use fanfold_model::Model;
 use fanfold_wire::api::TaskList;
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::Envelope;
@@ -15,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::coverage::Counts;
 use super::history::Sim;
-use super::phase;
 use super::weather::Answered;
+use super::{executions, phase, rules};
 
 /// No attempt was begun twice, and no two attempts of a task ran at once at one terminal: by the handlers' own account.
 pub fn account(sim: &Sim) {
@@ -30,7 +31,21 @@ pub async fn everything(sim: &Sim) -> Counts {
     let log = sim.log().await;
     answers_are_true(&log, &sim.weather.lock().unwrap().answered);
     phase::enter("SAFETY (log)");
+    let judged = rules::judge(&log, &sim.leavers);
+    assert!(judged.broken.is_empty(), "{} rules broken, the first:\n{}", judged.broken.len(), judged.broken[0]);
+    for (plan, event, seq) in sim.noted.lock().unwrap().iter() {
+        let subject = format!("ff.plan.{plan}.{event}");
+        let stored = log.get(*seq as usize - 1).map(|m| m.subject.as_str());
+        assert_eq!(stored, Some(subject.as_str()), "HQ confirmed {event} of {plan} at {seq}");
+    }
     sim.w.check().await;
+    phase::enter("SAFETY (model)");
+    for plan in &sim.plans {
+        model_agrees(sim, &judged.model, plan).await;
+    }
+    phase::enter("SAFETY (executions)");
+    executions::results_are_real(sim).await;
+    executions::are_accounted_for(sim);
     phase::enter("SAFETY (state bucket)");
     sim.w.check_state().await;
     phase::enter("SAFETY (api, summary)");
@@ -38,7 +53,25 @@ pub async fn everything(sim: &Sim) -> Counts {
         api_agrees(sim, plan).await;
         summary_agrees(sim, plan).await;
     }
-    Counts::new()
+    judged.model.rows().iter().map(|(row, count)| ((*row).to_owned(), *count)).collect()
+}
+
+/// The reference model says of every task what the fold says.
+async fn model_agrees(sim: &Sim, model: &Model, plan: &str) {
+    let view = sim.w.view(plan).await;
+    let modelled = model.plan(plan).unwrap_or_else(|| panic!("the model has no {plan}"));
+    let names: Vec<&str> = view.plan.targets.iter().map(|t| t.as_str()).collect();
+    assert_eq!(names, modelled.targets, "{plan}: the sealed list");
+    assert_eq!(serde_json::to_value(view.counts()).unwrap(), serde_json::to_value(modelled.sets()).unwrap(), "{plan}: the sets");
+    for (target, task) in view.plan.targets.iter().zip(&view.tasks) {
+        let known = &modelled.tasks[target.as_str()];
+        let result = task.result.as_ref().map(|r| r.0.get().to_owned());
+        let folded = (json!(task.state), task.attempt, task.last_attempt, task.tries, set_of(&view.plan, task).name(), task.late);
+        let said =
+            (json!(known.state), known.attempt, known.last_attempt, known.tries, modelled.set_of(target.as_str()), known.late);
+        assert_eq!(folded, said, "{plan}.{target}: fold and model differ");
+        assert_eq!(result, known.result, "{plan}.{target}: fold and model differ about the result");
+    }
 }
 
 /// Every report that was answered as recorded is in the log, as it was sent.

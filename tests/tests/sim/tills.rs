@@ -25,7 +25,11 @@ impl Sim {
             return;
         }
         let back_ms = self.chance.below(9_000);
-        match self.chance.below(100) {
+        let what = self.chance.below(100);
+        if !(54..60).contains(&what) && !(76..90).contains(&what) {
+            self.tainted.insert(store.clone());
+        }
+        match what {
             0..14 => {
                 fault("terminal: killed");
                 self.terminal(&store).kill();
@@ -35,6 +39,7 @@ impl Sim {
             54..60 => {
                 if self.terminal(&store).is_on() {
                     fault("terminal: goodbye");
+                    self.leavers.insert(store.clone());
                     self.terminal(&store).goodbye().await;
                 }
                 self.later(back_ms, Undo::Start(store));
