@@ -5,6 +5,8 @@
 
 #[path = "sim/chance.rs"]
 mod chance;
+#[path = "sim/confused.rs"]
+mod confused;
 #[path = "sim/coverage.rs"]
 mod coverage;
 #[path = "sim/executions.rs"]
@@ -53,7 +55,7 @@ fn every_history_ends_with_a_true_account() {
     print(&run.faults);
     print(&run.rows);
     assert!(run.failed.is_empty(), "{} of {seeds} seeds failed, the first:\n{}", run.failed.len(), runner::shown(&run.failed));
-    assert!(run.fewest_events >= 200, "a history of {} events only", run.fewest_events);
+    assert!(run.fewest_events >= history::EVENTS_MIN, "a history of {} events only", run.fewest_events);
     assert!(run.fewest_misfortunes >= 5, "a history of {} misfortunes only", run.fewest_misfortunes);
     if seeds >= 500 {
         assert_eq!(coverage::missed(coverage::faults(), &run.faults), Vec::<&str>::new(), "faults that never happened");

@@ -79,6 +79,8 @@ pub const FAULTS: &[&str] = &[
     "report: garbage",
     "report: foreign",
     "report: conflicting",
+    "report: foreign, written past the recorder",
+    "hq: a confused writer",
     "person: cancel",
     "person: close",
     "person: requeue",

@@ -23,6 +23,10 @@ use super::{people, phase, safety, trace, weather};
 
 /// Stores, one terminal each.
 pub const STORES: usize = 20;
+/// Events of a history, before everything is healed.
+pub const EVENTS_MIN: u64 = 200;
+/// Plans of a history in which too little happens.
+const PLANS_MAX: usize = 8;
 /// After everything is healed, tasks of terminals that are on end within this, in ms.
 const TASKS_END_WITHIN_MS: i64 = 150_000;
 /// After its expiry, and after everything is healed, a plan is over within this, in ms.
@@ -229,6 +233,11 @@ impl Sim {
         messages.filter_map(|m| async { m.ok() }).collect().await
     }
 
+    /// Events of the log; fences are none.
+    async fn events(&self) -> u64 {
+        self.log().await.iter().filter(|m| !m.subject.starts_with("ff.fence.")).count() as u64
+    }
+
     /// Lets time pass until `at_ms`, and ends what is over meanwhile.
     async fn pass_until(&mut self, at_ms: i64) {
         loop {
@@ -317,7 +326,7 @@ pub async fn history(seed: u64) -> Told {
     let mut begins_ms: Vec<i64> = (1..plans).map(|_| chance.below(pace.chaos_ms as u64 / 2) as i64).collect();
     begins_ms.insert(0, 0);
     let away_ms = slow.then(|| begun_ms + 300_000);
-    let mut away_due = away_ms;
+    let (mut away_due, mut chaos_ms) = (away_ms, pace.chaos_ms);
     loop {
         let now_ms = sim.w.clock.now_ms();
         while let Some(n) = begins_ms.iter().position(|ms| begun_ms + ms <= now_ms) {
@@ -328,8 +337,13 @@ pub async fn history(seed: u64) -> Told {
             away_due = None;
             sim.hq_is_away_for_an_hour();
         }
-        if now_ms - begun_ms >= pace.chaos_ms {
-            break;
+        if now_ms - begun_ms >= chaos_ms {
+            if sim.events().await >= EVENTS_MIN || sim.plans.len() >= PLANS_MAX {
+                break;
+            }
+            // Too little came of it, as when everything was cancelled at once: another plan, and more of the same.
+            submitting.push(submit(&mut sim, &mut chance, &pace));
+            chaos_ms += pace.chaos_ms / 2;
         }
         let away = slow && away_due.is_none() && now_ms < away_ms.unwrap() + 3_600_000;
         if !away {
@@ -344,8 +358,7 @@ pub async fn history(seed: u64) -> Told {
     after_the_end(&mut sim).await;
     let rows = safety::everything(&sim).await;
     phase::enter("HASH");
-    let log = sim.log().await;
-    let events = log.iter().filter(|m| !m.subject.starts_with("ff.fence.")).count() as u64;
+    let events = sim.events().await;
     let hash = sim.w.log_hash().await;
     sim.w.ledger.set_network(None);
     Told { hash, events, misfortunes: sim.misfortunes, faults: super::coverage::take(), rows }
@@ -353,7 +366,7 @@ pub async fn history(seed: u64) -> Told {
 
 fn submit(sim: &mut Sim, chance: &mut Chance, pace: &Pace) -> tokio::task::JoinHandle<()> {
     let plan = format!("p{}", sim.plans.len() + 1);
-    let share = if sim.plans.is_empty() { 100 } else { chance.between(30, 80) };
+    let share = if sim.plans.is_empty() || sim.plans.len() > 3 { 100 } else { chance.between(30, 80) };
     let mut stores: Vec<&str> = sim.stores.iter().map(String::as_str).filter(|_| chance.percent(share)).collect();
     if stores.is_empty() {
         stores = vec!["S00"];

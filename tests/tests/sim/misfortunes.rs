@@ -74,7 +74,8 @@ impl Sim {
                 self.w.ledger.reconnect();
             }
             59..61 => self.all_of_hq_dies(),
-            61..84 => self.a_terminal_suffers().await,
+            61..80 => self.a_terminal_suffers().await,
+            80..84 => super::confused::writes(self).await,
             84..93 => self.somebody_lies().await,
             _ => people::asks(self),
         }

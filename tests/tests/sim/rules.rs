@@ -8,7 +8,9 @@ use fanfold_domain::ids::TaskId;
 use fanfold_domain::plan::{PlanEvent, PlanSpec, SummaryKind};
 use fanfold_ledger::port::Stored;
 use fanfold_model::Model;
-use fanfold_wire::event::{LogEvent, decode};
+use fanfold_wire::event::{Envelope, LogEvent, decode};
+
+use super::confused::CONFUSED;
 
 /// A log that was read to its end.
 pub struct Judged {
@@ -105,6 +107,9 @@ impl Judged {
     fn task(&mut self, m: &Stored, task: &TaskId, event: &TaskEvent) -> Option<String> {
         let plan = self.model.plan(task.plan.as_str())?;
         let known = plan.tasks.get(task.target.as_str())?;
+        if Envelope::parse(&m.payload).is_ok_and(|e| e.source.as_deref() == Some(CONFUSED)) {
+            return None;
+        }
         match event {
             TaskEvent::Dispatched(_) if known.state != "PENDING" => Some(format!("handed out while {}", known.state)),
             TaskEvent::Dispatched(_) if m.time_ms < known.not_before_ms.0 => {
