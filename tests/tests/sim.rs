@@ -29,6 +29,8 @@ mod rules;
 mod runner;
 #[path = "sim/safety.rs"]
 mod safety;
+#[path = "sim/script.rs"]
+mod script;
 #[path = "sim/tills.rs"]
 mod tills;
 #[path = "sim/trace.rs"]

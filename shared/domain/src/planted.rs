@@ -26,8 +26,8 @@ pub enum Planted {
     DeadlineEarly,
     /// Convergence: what changes after the deadline makes no update.
     UpdateForgotten,
-    /// Summary: the last one counts what came after the plan was closed as its own position.
-    FinalAsOfTooLate,
+    /// Summary: what changed is counted from the wrong position.
+    ChangedSinceWrong,
     /// Projector: the checkpoint is written before the records.
     CheckpointFirst,
     /// Projector: records that change with their plan alone are not written again.
@@ -75,7 +75,7 @@ impl Planted {
         Planted::FenceNotExpected,
         Planted::DeadlineEarly,
         Planted::UpdateForgotten,
-        Planted::FinalAsOfTooLate,
+        Planted::ChangedSinceWrong,
         Planted::CheckpointFirst,
         Planted::FactsNotProjected,
         Planted::TailLosesOne,

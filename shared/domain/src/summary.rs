@@ -157,7 +157,7 @@ impl<'v> Summary<'v> {
         let plan = &view.plan;
         let Some((seal, _, _)) = &plan.seal else { return Err(SummaryError::NotSealed) };
         let previous = plan.summary.as_ref().map(|(s, _, _)| s.this.clone());
-        let since_seq = previous.as_ref().map_or(0, |p| p.as_of_seq);
+        let since_seq = if planted::is(Planted::ChangedSinceWrong) { view.last_seq } else { since_seq(previous.as_ref()) };
         let counts = view.counts();
         let pairs = || plan.targets.iter().zip(&view.tasks);
         let results = pairs().filter_map(|(target, task)| {
@@ -173,10 +173,7 @@ impl<'v> Summary<'v> {
             revision: previous.as_ref().map_or(1, |p| p.revision.saturating_add(1)),
             kind,
             // Rows don't change any more once the plan is closed, but late reports may have been folded since.
-            as_of_seq: plan
-                .closed_seq
-                .filter(|_| kind == SummaryKind::Final && !planted::is(Planted::FinalAsOfTooLate))
-                .unwrap_or(view.last_seq),
+            as_of_seq: plan.closed_seq.filter(|_| kind == SummaryKind::Final).unwrap_or(view.last_seq),
             verdict: verdict(plan, &counts),
             holes: plan.holes,
             total: seal.count,
@@ -205,6 +202,11 @@ impl<'v> Summary<'v> {
     pub fn to_bytes(&self) -> Result<Vec<u8>, SummaryError> {
         serde_json::to_vec(self).map_err(|e| SummaryError::Unwritable(e.to_string()))
     }
+}
+
+/// Position from which a summary says what changed.
+fn since_seq(previous: Option<&SummaryRef>) -> u64 {
+    previous.map_or(0, |p| p.as_of_seq)
 }
 
 /// The verdict on these counts.

@@ -8,7 +8,8 @@ use fanfold_wire::event::Envelope;
 use fanfold_wire::terminal::{ReportStatus, split_batch};
 use serde_json::Value;
 
-use super::history::{Fate, Sim, act_of};
+use super::history::{Fate, Sim};
+use super::script::act_of;
 
 /// Ends of attempts that HQ has answered for good, `task/attempt`.
 fn settled(sim: &Sim) -> BTreeSet<String> {

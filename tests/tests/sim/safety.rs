@@ -52,6 +52,7 @@ pub async fn everything(sim: &Sim) -> Counts {
     for plan in &sim.plans {
         api_agrees(sim, plan).await;
         summary_agrees(sim, plan).await;
+        changes_are_told(sim, &log, plan).await;
     }
     judged.model.rows().iter().map(|(row, count)| ((*row).to_owned(), *count)).collect()
 }
@@ -110,6 +111,26 @@ async fn api_agrees(sim: &Sim, plan: &str) {
     for (target, task) in view.plan.targets.iter().zip(&view.tasks).filter(|(_, t)| t.seq > 0) {
         let folded = (task.state, set_of(&view.plan, task), task.attempt);
         assert_eq!(said.get(target.as_str()), Some(&folded), "{plan}.{target}: the API and the log differ");
+    }
+}
+
+/// A summary names every target whose row is another one than in the summary before.
+async fn changes_are_told(sim: &Sim, log: &[Stored], plan: &str) {
+    let mut before: Option<Value> = None;
+    let subject = format!("ff.plan.{plan}.summarised");
+    for m in log.iter().filter(|m| m.subject == subject) {
+        let event: Value = serde_json::from_slice(&m.payload).unwrap();
+        let sha256 = event["data"]["sha256"].as_str().unwrap();
+        let bytes = sim.w.ledger.get_object(sha256).await.unwrap().unwrap_or_else(|| panic!("{plan}: no document {sha256}"));
+        let document: Value = serde_json::from_slice(&bytes).unwrap();
+        let told: Vec<&Value> = document["changed"].as_array().unwrap().iter().collect();
+        let rows = |document: &Value| document["rows"].as_array().cloned().unwrap_or_default();
+        for (old, new) in before.iter().flat_map(rows).zip(rows(&document)) {
+            let differs = ["set", "error", "result", "failure"].iter().any(|field| old[*field] != new[*field]);
+            let target = &new["target"];
+            assert!(!differs || told.contains(&target), "{plan}: revision {} is silent about {target}", document["revision"]);
+        }
+        before = Some(document);
     }
 }
 
