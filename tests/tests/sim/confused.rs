@@ -80,7 +80,7 @@ async fn a_foreign_report(sim: &mut Sim) {
         return;
     }
     let (id, task) = sim.chance.of_these(&live).clone();
-    let by = TerminalId::new(sim.chance.of_these(&sim.stores)).unwrap();
+    let by = TerminalId::new(sim.chance.of_these(&sim.stores).as_str()).unwrap();
     if by == id.target.terminal() {
         return;
     }
