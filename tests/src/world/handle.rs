@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fanfold_ledger::memory::MemoryLedger;
 use fanfold_ledger::port::*;
+use fanfold_ledger::watch;
 use futures::StreamExt;
-use tokio::sync::watch;
 
 /// What goes wrong with one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -203,7 +203,10 @@ impl SimTerminal {
     pub fn twin(&mut self, disk: TwinDisk) {
         let disk = match disk {
             TwinDisk::Own => self.new_disk(),
-            TwinDisk::Copied => self.disk.cloned(),
+            TwinDisk::Copied => {
+                self.account.copied(&self.id);
+                self.disk.cloned()
+            }
         };
         let process = Process::new(self.id.clone(), &self.account, Arc::default());
         let twin = self.live(process, disk, Wire::default());

@@ -29,7 +29,9 @@ fn payload(id: &str, source: &str, task: &TaskId, event: &TaskEvent) -> Bytes {
 fn live(sim: &Sim) -> Vec<(TaskId, Task)> {
     let model = sim.w.hq.open.read();
     let tasks = model.open().flat_map(|v| v.tasks.iter().enumerate().map(move |(i, t)| (v.task_id(i).unwrap(), t.clone())));
-    let mut live: Vec<(TaskId, Task)> = tasks.filter(|(_, t)| t.state.is_live()).collect();
+    // One that is being cancelled can only be timed out: after `plan.cancelled` not even the confused hand out.
+    let may = |t: &Task| t.state == TaskState::Dispatched || (t.state == TaskState::Running && !t.cancelling);
+    let mut live: Vec<(TaskId, Task)> = tasks.filter(|(_, t)| may(t)).collect();
     live.sort_by_key(|(_, t)| !(t.cancelling && t.state == TaskState::Dispatched));
     live
 }

@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::history::{Fate, Sim};
 use super::script::act_of;
 
-/// Ends of attempts that HQ has answered for good, `task/attempt`.
-fn settled(sim: &Sim) -> BTreeSet<String> {
-    let mut settled = BTreeSet::new();
+/// Ends of attempts that HQ has answered for good, `task/attempt`, and when it did first, ms.
+fn settled(sim: &Sim) -> BTreeMap<String, u64> {
+    let mut settled = BTreeMap::new();
     for answered in &sim.weather.lock().unwrap().answered {
         let reports = split_batch(&answered.request).unwrap_or_default();
         for result in answered.answer.answers.iter().filter(|r| r.status != ReportStatus::Retry) {
@@ -22,34 +22,39 @@ fn settled(sim: &Sim) -> BTreeSet<String> {
             };
             if matches!(envelope.name(), Ok("attempt.succeeded" | "attempt.failed" | "attempt.stopped")) {
                 let data: Value = serde_json::from_str(envelope.data.get()).unwrap();
-                settled.insert(format!("{}/{}", envelope.subject.as_deref().unwrap_or(""), data["attempt"]));
+                let key = format!("{}/{}", envelope.subject.as_deref().unwrap_or(""), data["attempt"]);
+                settled.entry(key).or_insert(answered.at_ms);
             }
         }
     }
     settled
 }
 
-/// Of terminals that never lost power, disk or name: what they finished was answered, and nothing ran again after it had succeeded.
+/// Of terminals that never lost power, disk or name: what they finished was answered, and no task ran again while a success of it was
+/// not. (Afterwards it may: a hand-out that was decided before the success was in view can arrive when the terminal has been told that it
+/// may forget it. It is asked to stop.)
 pub fn are_accounted_for(sim: &Sim) {
     let settled = settled(sim);
-    let mut succeeded: BTreeMap<String, u32> = BTreeMap::new();
+    let mut succeeded: BTreeMap<String, (u32, u64)> = BTreeMap::new();
     for execution in sim.w.account.executions() {
         let (store, task) = (execution.terminal.as_str(), execution.task.to_string());
         if sim.tainted.contains(store) || sim.fates[store] != Fate::Ordinary {
             continue;
         }
-        let before = succeeded.get(&task);
-        assert!(before.is_none(), "{execution:?} although attempt {before:?} had succeeded there");
+        if let Some((before, answered_ms)) = succeeded.get(&task) {
+            assert!(execution.begun_ms > *answered_ms, "{execution:?}, and attempt {before} had succeeded there unanswered");
+        }
         if matches!(execution.ended, Some((_, How::Done | How::Failed))) {
             let key = format!("{task}/{}", execution.attempt);
-            assert!(settled.contains(&key), "{execution:?} was never answered");
+            assert!(settled.contains_key(&key), "{execution:?} was never answered");
         }
         let good = matches!(
             act_of(sim.seed, &execution.task, execution.attempt),
             Act::Succeed(_) | Act::SucceedQuietly(_) | Act::Steps(_)
         );
         if good && matches!(execution.ended, Some((_, How::Done))) {
-            succeeded.insert(task, execution.attempt);
+            let answered_ms = settled.get(&format!("{task}/{}", execution.attempt)).copied().unwrap_or(u64::MAX);
+            succeeded.insert(task, (execution.attempt, answered_ms));
         }
     }
 }

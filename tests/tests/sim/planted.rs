@@ -13,9 +13,12 @@ const SEEDS: u64 = 2_000;
 /// Seeds it took to find a bug, and how it showed; `None`: it was not found.
 fn hunt(bug: Planted, seeds: u64) -> Option<(u64, String)> {
     plant(Some(bug));
-    let found = (0..seeds).find_map(|seed| runner::run(seed).err().map(|why| (seed + 1, why)));
+    let found = (0..seeds).find_map(|seed| runner::run(seed).err().map(|why| (seed, why)));
     plant(None);
-    found
+    let (seed, why) = found?;
+    // It must be the bug that shows.
+    assert!(runner::run(seed).is_ok(), "seed {seed} fails without {bug:?}, too");
+    Some((seed + 1, why))
 }
 
 #[test]

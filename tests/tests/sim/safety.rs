@@ -77,7 +77,7 @@ async fn model_agrees(sim: &Sim, model: &Model, plan: &str) {
 
 /// Every report that was answered as recorded is in the log, as it was sent.
 fn answers_are_true(log: &[Stored], answered: &[Answered]) {
-    for Answered { terminal, request, answer } in answered {
+    for Answered { terminal, request, answer, .. } in answered {
         let reports = split_batch(request).unwrap_or_default();
         for result in &answer.answers {
             if !matches!(result.status, ReportStatus::Recorded | ReportStatus::Duplicate) {

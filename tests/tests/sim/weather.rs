@@ -8,6 +8,7 @@ use bytes::Bytes;
 use fanfold_ledger::memory::Network;
 use fanfold_ledger::port::BusMessage;
 use fanfold_process::clock::Clock;
+use fanfold_tests::world::EPOCH_MS;
 use fanfold_wire::terminal::ReportAnswer;
 
 use super::chance::Chance;
@@ -23,6 +24,8 @@ pub struct Answered {
     pub terminal: String,
     pub request: Bytes,
     pub answer: ReportAnswer,
+    /// When HQ sent it, ms since the history began.
+    pub at_ms: u64,
 }
 
 /// The weather and the witness.
@@ -89,7 +92,8 @@ impl Weather {
         }
         if let Some((terminal, request)) = self.reports.get(subject) {
             if let Ok(answer) = serde_json::from_slice::<ReportAnswer>(&message.payload) {
-                self.answered.push(Answered { terminal: terminal.clone(), request: request.clone(), answer });
+                let at_ms = u64::try_from(self.clock.now_ms() - EPOCH_MS).unwrap_or(0);
+                self.answered.push(Answered { terminal: terminal.clone(), request: request.clone(), answer, at_ms });
             }
             return Some((&ANSWER, terminal.clone()));
         }

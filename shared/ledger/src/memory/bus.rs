@@ -9,12 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{MAX_PAYLOAD_BYTES, MemoryLedger};
 use crate::port::{BoxStream, Bus, BusMessage, LedgerError, RequestError, Stored};
 use crate::subject;
+use crate::watch;
 
 /// Messages one subscriber may be behind before it loses some, as a slow consumer of NATS does.
 const SUBSCRIBER_BACKLOG_MAX: usize = 65_536;

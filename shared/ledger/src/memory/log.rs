@@ -7,12 +7,12 @@ use bytes::Bytes;
 use fanfold_domain::planted::{self, Planted};
 use fanfold_wire::event::same_content;
 use futures::{StreamExt, stream};
-use tokio::sync::watch;
 
 use super::{MAX_PAYLOAD_BYTES, MemoryLedger, State};
 use crate::intake;
 use crate::port::{Append, Appended, BoxStream, Expect, Fence, FencedError, LedgerError, Log, Stored, TailItem};
 use crate::subject;
+use crate::watch;
 
 /// Most messages a tail hands out in one item.
 const TAIL_BATCH_MAX: usize = 1_000;

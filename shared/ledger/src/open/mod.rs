@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use fanfold_domain::planted::{self, Planted};
 use futures::StreamExt;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::port::{Ledger, LedgerError, Stored, TailItem};
+use crate::watch;
 
 pub use holes::{Gaps, fold_plan_event, fold_task_event, mark_at, mark_of, missing_to, note_gaps};
 pub use load::{fold_plan, fold_plans, plan_sizes, plans_since, unsupported_rules};
