@@ -15,6 +15,10 @@ lint:
 test:
     cargo test --release --workspace
 
+# Seeded simulation, so many histories; FANFOLD_SIM_SEED=n replays one with a trace.
+sim SEEDS="2000":
+    FANFOLD_SIM_SEEDS={{SEEDS}} cargo test --release -p fanfold-tests --test sim -- --nocapture --test-threads 1
+
 # Documentation, warnings denied.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --document-private-items

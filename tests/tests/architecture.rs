@@ -120,6 +120,23 @@ fn a_forbidden_edge_is_noticed() {
     }
 }
 
+/// Whether a package, built by itself, has the bugs for the tests of the tests in it.
+fn has_planted_bugs(package: &str) -> bool {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["tree", "--offline", "--edges", "features,normal,build", "--package", package, "--prefix", "none"];
+    let output = Command::new(cargo).args(arguments).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    assert!(tree.contains("fanfold-domain"), "{tree}");
+    tree.lines().any(|line| line.starts_with("fanfold-domain feature \"planted\""))
+}
+
+#[test]
+fn the_product_is_built_without_planted_bugs() {
+    assert!(!has_planted_bugs("fanfold"));
+    assert!(has_planted_bugs(TESTS), "the check would not notice");
+}
+
 /// Every file of the tree that people write, without build output.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {

@@ -23,8 +23,6 @@ mod record;
 mod rules;
 #[path = "services/runs.rs"]
 mod runs;
-#[path = "services/sim.rs"]
-mod sim;
 #[path = "services/terminal_crashes.rs"]
 mod terminal_crashes;
 #[path = "services/terminal_faults.rs"]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Plan, PlanEvent};
+use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::open::Known;
 use fanfold_ledger::port::Appended;
 use fanfold_ledger::write::Writer;
@@ -53,7 +54,12 @@ pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Resu
             .plan_event(id, &event, plan_seq, traceparent.as_deref())
             .map_err(|e| ApiError::new("INTERNAL", e.to_string()))?;
         let filter = subjects::plan_filter(id);
-        let answers = deps.ledger.append(vec![append]).await.map_err(|e| ledger_error(&e))?;
+        let answers = match deps.ledger.append(vec![append]).await {
+            Err(_) if planted::is(Planted::NotedUnwritten) => {
+                return Ok(Noted { plan_id: id.clone(), seq: plan_seq, created: true });
+            }
+            answers => answers.map_err(|e| ledger_error(&e))?,
+        };
         match answers.into_iter().next() {
             Some(Appended::Stored { seq } | Appended::Duplicate { seq }) => {
                 deps.open.reached(seq, VIEW_WITHIN).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use fanfold_domain::dispatch::{Hq, Step};
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::{PlanId, TerminalId};
+use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::lead::Keeper;
 use fanfold_ledger::open::{Changes, Model, Position, Subscription};
 use fanfold_ledger::port::{Appended, BoxStream, BusMessage, Fence, FencedError, LedgerError};
@@ -321,6 +322,10 @@ impl Leader<'_> {
         let (Some(view), Some(work)) = (model.plan(plan), self.work.plans.get_mut(plan)) else { return };
         let asked = view.plan.cancel.is_some() && view.plan.cancelled_seq.is_none();
         let decided = view.tasks.iter().all(|t| t.state.is_final() || t.cancelling);
+        if planted::is(Planted::CancelledTooSoon) && asked && !work.cancelling {
+            work.cancelling = true;
+            self.work.outbox.push_front(Decision { plan: plan.clone(), task: None, event: None });
+        }
         if asked
             && decided
             && !work.cancelling

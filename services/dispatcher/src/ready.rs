@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use fanfold_domain::dispatch::{Hq, Step, run_margin_ms};
 use fanfold_domain::event::{Dispatched, PROTOCOL_VERSION, TaskEvent};
 use fanfold_domain::ids::{PlanId, TerminalId};
+use fanfold_domain::planted::{self, Planted};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::Model;
 
@@ -22,7 +23,7 @@ const FULL_AGAIN_MS: i64 = 1_000;
 pub(crate) fn out(view: &PlanView, work: &Work, hq: &Hq) -> usize {
     let superseded = view.superseded.iter().filter(|i| superseded_counts(view, *i, hq)).count();
     let handing_out = work.plans.get(view.plan.id()).map_or(0, |w| w.handing_out.count());
-    view.live.count() + superseded + handing_out
+    if planted::is(Planted::CapIgnored) { 0 } else { view.live.count() + superseded + handing_out }
 }
 
 fn superseded_counts(view: &PlanView, index: usize, hq: &Hq) -> bool {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use bytes::Bytes;
 use fanfold_domain::bits::Bits;
 use fanfold_domain::ids::PlanId;
+use fanfold_domain::planted::{self, Planted};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::{Changes, PlanChange, fold_plans};
 use fanfold_ledger::port::LedgerError;
@@ -154,7 +155,7 @@ impl Flush {
             return (0..view.tasks.len() as u32).collect();
         }
         let mut tasks: BTreeSet<u32> = change.tasks.iter().copied().collect();
-        if before != Some(now) {
+        if before != Some(now) && !planted::is(Planted::FactsNotProjected) {
             // These records show what the plan's own events imply: their set, whether they may be requeued, what happens next.
             let may_differ = |i: &usize| !view.finals.contains(*i) || view.not_succeeded.contains(*i);
             tasks.extend((0..view.tasks.len()).filter(may_differ).map(|i| i as u32));

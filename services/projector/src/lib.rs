@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::open::{Changes, OpenPlans, missing_to, plans_since};
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
@@ -192,8 +193,11 @@ impl Writer<'_> {
         if self.at.elapsed() > self.deps.lease() / 2 && !self.still_mine().await? {
             return Ok(false);
         }
-        self.flush.write(self.deps, taken).await?;
-        self.keep.wrote(self.deps, std::mem::take(&mut self.flush.puts)).await?;
+        let records_first = !planted::is(Planted::CheckpointFirst);
+        if records_first {
+            self.flush.write(self.deps, taken).await?;
+            self.keep.wrote(self.deps, std::mem::take(&mut self.flush.puts)).await?;
+        }
         let (trail, healed) = self.keep.told(self.revision == 0);
         let checkpoint = Checkpoint::new(seq, flush::open_plans(self.deps)).with(mark, missing, trail, healed);
         let text = serde_json::to_vec(&checkpoint).map_err(|e| LedgerError::Other(e.to_string()))?;
@@ -206,6 +210,10 @@ impl Writer<'_> {
                 self.repair(taken).await?;
                 return Ok(false);
             }
+        }
+        if !records_first {
+            self.flush.write(self.deps, taken).await?;
+            self.keep.wrote(self.deps, std::mem::take(&mut self.flush.puts)).await?;
         }
         self.written_seq = seq;
         self.at = Instant::now();

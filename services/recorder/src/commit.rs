@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 
+use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::port::{Append, Appended, LedgerError};
 use fanfold_process::rates::Seldom;
 use fanfold_wire::terminal::{ReportStatus, refusal};
@@ -55,6 +56,9 @@ async fn commit(deps: &Deps, mut group: Vec<Examined>, said: &mut Seldom<&'stati
         for candidate in std::mem::take(&mut request.candidates) {
             let answer = match appended.next() {
                 Some(Ok(appended)) => of_appended(candidate.index, &appended, candidate.valid),
+                Some(Err(_)) if planted::is(Planted::AnsweredUnwritten) => {
+                    settled(candidate.index, ReportStatus::Recorded, 0, candidate.valid)
+                }
                 Some(Err(error)) => of_error(candidate.index, &error),
                 None => retry(candidate.index, refusal::UNAVAILABLE, "the log gave no answer; send it again"),
             };

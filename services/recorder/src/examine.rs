@@ -5,6 +5,7 @@ use fanfold_domain::event::{LoggedTaskEvent, TaskEvent, Writer};
 use fanfold_domain::fold::fold;
 use fanfold_domain::ids::{TaskId, TerminalId};
 use fanfold_domain::plan::Plan;
+use fanfold_domain::planted::{self, Planted};
 use fanfold_domain::task::{STEPS_MAX, Task};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::Append;
@@ -106,7 +107,7 @@ pub(crate) fn judge(report: &mut Report, by: &TerminalId, view: &PlanView, schem
     };
     let attempt = report.event.attempt().unwrap_or(0);
     let owner = task.attempt_record(attempt).map_or_else(|| report.task.target.terminal(), |a| a.terminal.clone());
-    if owner != *by {
+    if owner != *by && !planted::is(Planted::ForeignTaken) {
         return Standing::Refused((refusal::NOT_YOURS, format!("task {} is not {by}'s", report.task)));
     }
     if attempt == 0 || attempt > task.last_attempt {
@@ -140,11 +141,18 @@ fn absorbed_at(report: &Report, by: &TerminalId, view: &PlanView, task: &Task) -
 fn verdict(event: &mut TaskEvent, plan: &Plan, schemas: &mut Judge) -> Option<bool> {
     let TaskEvent::Succeeded { result, verdict, .. } = event else { return None };
     *verdict = schemas.judge(&plan.spec.output_schema, result.get());
+    if planted::is(Planted::VerdictAlwaysValid) {
+        verdict.valid = true;
+    }
     Some(verdict.valid)
 }
 
 fn append(report: &Report, by: &TerminalId) -> Result<Append, String> {
-    let id = report_id(&report.task, by, &report.event);
+    let id = if planted::is(Planted::IdWithoutAttempt) {
+        format!("{}/{by}/{}", report.task, report.event.name())
+    } else {
+        report_id(&report.task, by, &report.event)
+    };
     let subject = report.task.to_string();
     let data = task_data(&report.event).map_err(|e| e.to_string())?;
     let source = format!("/terminal/{by}");

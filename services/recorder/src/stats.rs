@@ -1,6 +1,6 @@
 //! What the recorder answered, by terminal: nothing is refused or absorbed unseen.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Stats {
     }
 
     /// Takes the counts of terminals that changed, a bounded number.
-    fn take_changed(&self) -> HashMap<TerminalId, ReportCounts> {
+    fn take_changed(&self) -> BTreeMap<TerminalId, ReportCounts> {
         let mut inner = self.inner();
         let told: Vec<TerminalId> = std::iter::from_fn(|| inner.changed.pop_first()).take(TOLD_MAX).collect();
         told.into_iter().filter_map(|t| inner.by_terminal.peek(&t).cloned().map(|c| (t, c))).collect()

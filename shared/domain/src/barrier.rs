@@ -2,6 +2,7 @@
 
 use crate::dispatch::requeue_due;
 use crate::plan::SummaryKind;
+use crate::planted::{self, Planted};
 use crate::sets::row_changed_seq;
 use crate::task::TaskState;
 use crate::view::PlanView;
@@ -34,6 +35,7 @@ pub enum Convergence {
 pub fn next_step(view: &PlanView, now_ms: i64) -> Convergence {
     let plan = &view.plan;
     let (Some(deadline_ms), Some(expires_ms)) = (plan.deadline_ms(), plan.expires_ms()) else { return Convergence::Nothing };
+    let deadline_ms = if planted::is(Planted::DeadlineEarly) { deadline_ms - 2_500 } else { deadline_ms };
     if view.is_over() {
         return Convergence::Nothing;
     }
@@ -96,7 +98,9 @@ fn update_due_ms(view: &PlanView) -> Option<i64> {
 }
 
 fn has_changes(view: &PlanView, since_seq: u64) -> bool {
-    view.last_seq > since_seq && view.tasks.iter().any(|t| row_changed_seq(&view.plan, t) > since_seq)
+    view.last_seq > since_seq
+        && !planted::is(Planted::UpdateForgotten)
+        && view.tasks.iter().any(|t| row_changed_seq(&view.plan, t) > since_seq)
 }
 
 #[cfg(test)]

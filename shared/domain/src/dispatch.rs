@@ -4,6 +4,7 @@
 
 use crate::event::{ExpiryReason, TaskEvent, TimeoutKind};
 use crate::plan::{Plan, RequeueSelector};
+use crate::planted::{self, Planted};
 use crate::task::{Attempt, Task, TaskState, Waiting};
 use crate::view::PlanView;
 
@@ -234,7 +235,7 @@ fn pending(plan: &Plan, task: &Task, presence: &Presence, hq: &Hq) -> Step {
         }
         return presence.usable_at_ms.map_or(Step::WaitPresence, Step::WaitUntil);
     }
-    if task.not_before_ms > hq.now_ms {
+    if task.not_before_ms > hq.now_ms && !planted::is(Planted::BackoffIgnored) {
         // The terminal is back: the wait is the backoff's now, and the account must not say offline until it is over.
         return if release { Step::Decide(TaskEvent::Released) } else { Step::WaitUntil(task.not_before_ms) };
     }

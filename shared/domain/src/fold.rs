@@ -1,12 +1,13 @@
 //! The state table: one task, one event, the next task.
 //!
 //! Rows are those of `docs/architecture.md` section 4, tried in order after the guard. A report that fits no row is absorbed and
-//! counted; a decision that fits none is counted as ignored. SUCCEEDED and CANCELLED never change. The log's order decides:
-//! time-dependent facts of the plan (closed) are compared by sequence.
+//! counted; a decision that fits none is counted as ignored. SUCCEEDED and CANCELLED never change. The log's order decides: what
+//! depends on the plan's time (closed) is compared by sequence.
 
 use crate::event::{LoggedTaskEvent, TaskEvent, TimeoutKind, Verdict, Writer};
 use crate::ids::{StageId, TargetId, TaskId, TerminalId};
 use crate::plan::Plan;
+use crate::planted::{self, Planted};
 use crate::retry::ErrorClass;
 use crate::rules::Rules;
 use crate::sets::{TaskSet, base_set};
@@ -231,7 +232,7 @@ impl Fold<'_> {
         }
         let revived = self.task.state == TaskState::Failed
             && matches!(self.task.failure, Some(FailReason::Exhausted | FailReason::Expired))
-            && !self.plan.closed_before(self.seq);
+            && !(self.plan.closed_before(self.seq) || planted::is(Planted::LateSuccessIgnored));
         if self.task.state.is_final() && !revived {
             return self.absorb_end(attempt, Outcome::Succeeded, None);
         }

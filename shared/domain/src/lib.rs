@@ -15,6 +15,8 @@ pub mod fold;
 pub mod holes;
 pub mod ids;
 pub mod plan;
+#[doc(hidden)]
+pub mod planted;
 pub mod retry;
 pub mod rules;
 pub mod sets;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::planted::{self, Planted};
+
 /// How an error code is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -76,7 +78,11 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// Class of a code: business wins when both match, an unlisted code is transient.
     pub fn classify(&self, code: &str) -> ErrorClass {
-        if self.business.iter().any(|p| matches(p, code)) { ErrorClass::Business } else { ErrorClass::Transient }
+        if !planted::is(Planted::BusinessRetried) && self.business.iter().any(|p| matches(p, code)) {
+            ErrorClass::Business
+        } else {
+            ErrorClass::Transient
+        }
     }
 
     /// Delay after the `tries`-th failed try of `task_id`, attempt `attempt`, jittered, in milliseconds.

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use crate::aggregate::{self, Aggregate};
 use crate::holes::Holes;
 use crate::plan::{Below, Plan, SummaryKind, SummaryRef};
+use crate::planted::{self, Planted};
 use crate::sets::{SetCounts, TaskSet, row_changed_seq, set_of};
 use crate::task::{FailReason, Task, TaskError, TaskState, Waiting};
 use crate::view::PlanView;
@@ -156,7 +157,7 @@ impl<'v> Summary<'v> {
         let plan = &view.plan;
         let Some((seal, _, _)) = &plan.seal else { return Err(SummaryError::NotSealed) };
         let previous = plan.summary.as_ref().map(|(s, _, _)| s.this.clone());
-        let since_seq = previous.as_ref().map_or(0, |p| p.as_of_seq);
+        let since_seq = if planted::is(Planted::ChangedSinceWrong) { view.last_seq } else { since_seq(previous.as_ref()) };
         let counts = view.counts();
         let pairs = || plan.targets.iter().zip(&view.tasks);
         let results = pairs().filter_map(|(target, task)| {
@@ -201,6 +202,11 @@ impl<'v> Summary<'v> {
     pub fn to_bytes(&self) -> Result<Vec<u8>, SummaryError> {
         serde_json::to_vec(self).map_err(|e| SummaryError::Unwritable(e.to_string()))
     }
+}
+
+/// Position from which a summary says what changed.
+fn since_seq(previous: Option<&SummaryRef>) -> u64 {
+    previous.map_or(0, |p| p.as_of_seq)
 }
 
 /// The verdict on these counts.

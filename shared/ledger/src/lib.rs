@@ -12,6 +12,7 @@ pub mod memory;
 pub mod open;
 pub mod port;
 pub mod subject;
+pub mod watch;
 pub mod write;
 
 mod fence;

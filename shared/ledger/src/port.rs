@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use tokio::sync::watch;
+
+use crate::watch;
 
 mod messages;
 mod room;

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use fanfold_wire::domain::event::{Dispatched, TaskEvent};
 use fanfold_wire::domain::ids::{PlanId, TaskId};
+use fanfold_wire::domain::planted::{self, Planted};
 use fanfold_wire::terminal::{AttemptRef, Command, Order, clip_message};
 
 use crate::journal::{EndKind, Record, Row};
@@ -120,6 +121,9 @@ impl Holds {
     }
 
     fn restore_row(&mut self, row: Row, out: &mut Vec<Action>) {
+        if planted::is(Planted::BegunForgotten) && matches!(row.record, Some(Record::Begun { .. })) {
+            return;
+        }
         let task = self.tasks.entry(row.task.clone()).or_default();
         task.highest = task.highest.max(row.attempt);
         let Some(record) = row.record else { return };
@@ -175,7 +179,7 @@ impl Holds {
             self.counts.foreign += 1;
             return;
         }
-        if self.tasks.get(&task_id).map_or(0, |t| t.highest) >= dispatched.attempt {
+        if self.tasks.get(&task_id).map_or(0, |t| t.highest) >= dispatched.attempt && !planted::is(Planted::DuplicateRun) {
             self.counts.duplicates += 1;
             return;
         }
@@ -221,7 +225,7 @@ impl Holds {
     }
 
     fn refusal(&self, task_id: &TaskId, admission: &Admission) -> Option<(&'static str, String)> {
-        if self.tasks.get(task_id).is_some_and(|t| t.success().is_some()) {
+        if self.tasks.get(task_id).is_some_and(|t| t.success().is_some()) && !planted::is(Planted::AlreadyDoneMissing) {
             return Some((code::ALREADY_DONE, "a result of this task is on its way or was accepted".into()));
         }
         match admission {
@@ -278,11 +282,12 @@ impl Holds {
     /// Runs what may run: a free slot, nothing of the same task running, and still a reason to.
     fn fill(&mut self, out: &mut Vec<Action>) {
         while self.running < self.setup.slots && !self.closing {
-            let free = |r: &AttemptRef| !self.tasks.get(&r.task_id).is_some_and(Task::is_running);
+            let free =
+                |r: &AttemptRef| planted::is(Planted::TwoAtOnce) || !self.tasks.get(&r.task_id).is_some_and(Task::is_running);
             let Some(next) = self.queue.iter().position(free).and_then(|i| self.queue.remove(i)) else { return };
             let Some(task) = self.tasks.get_mut(&next.task_id) else { continue };
             // The attempt before it may have succeeded, or the journal failed, while this one waited.
-            if task.success().is_some() {
+            if task.success().is_some() && !planted::is(Planted::AlreadyDoneMissing) {
                 self.reject(&next, code::ALREADY_DONE, "the attempt before it succeeded while being stopped", out);
             } else if !self.journal_ok {
                 self.reject(&next, code::JOURNAL_UNAVAILABLE, "the terminal's journal can't be written", out);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use fanfold_wire::domain::planted::{self, Planted};
 use fanfold_wire::terminal::{AttemptRef, BATCH_REPORTS_MAX, ReportAnswer, ReportResult};
 use tokio::time::Instant;
 
@@ -206,7 +207,9 @@ impl Outbox {
         self.failures += 1;
         self.not_before = Some(now + self.backoff.pause(self.failures, chance));
         for order in &batch.orders {
-            if let Some(item) = self.items.get_mut(order) {
+            if planted::is(Planted::ReportSentOnce) {
+                self.items.remove(order);
+            } else if let Some(item) = self.items.get_mut(order) {
                 item.tries += 1;
             }
         }

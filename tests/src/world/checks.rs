@@ -8,7 +8,7 @@ use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::sets::set_of;
 use fanfold_domain::summary::Summary;
 use fanfold_ledger::open::{fold_plan, plans_since};
-use fanfold_ledger::port::{Buckets, Log, Objects};
+use fanfold_ledger::port::{Buckets, Log, Objects, Stored};
 use fanfold_model::Model;
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode};
@@ -34,10 +34,15 @@ impl World {
     /// The reference model finds no rule broken in the log, and its tasks are those of the fold.
     pub async fn check_model(&self) {
         let mut model = Model::new();
-        for m in self.log().await {
+        let log = self.log().await;
+        for m in &log {
             model.feed(m.seq, m.time_ms, &m.subject, &m.payload);
         }
-        let violations = model.violations();
+        // What the simulation writes on purpose to break the rules breaks them; it signs with this source.
+        let meant = |m: &&Stored| String::from_utf8_lossy(&m.payload).contains(r#""source":"/sim/"#);
+        let meant: Vec<String> = log.iter().filter(meant).map(|m| format!("seq {}:", m.seq)).collect();
+        let mut violations = model.violations();
+        violations.retain(|v| !meant.iter().any(|m| v.starts_with(m)));
         if !violations.is_empty() {
             panic!("the log breaks rules:\n{}\n{}", violations.join("\n"), self.tail(400).await);
         }

@@ -1,6 +1,7 @@
 //! A service's own handle on the ledger in memory: it can be frozen, and its appends can fail the way a network makes them fail.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use fanfold_ledger::memory::MemoryLedger;
 use fanfold_ledger::port::*;
+use fanfold_ledger::watch;
 use futures::StreamExt;
-use tokio::sync::watch;
 
 /// What goes wrong with one append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,40 @@ pub enum Fault {
     AckLost,
     /// The log is full.
     Full,
+    /// One of its events (this number, modulo how many there are) is refused for now, the others are stored.
+    Member(u64),
+}
+
+/// A call of the ledger at which its caller may crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Op {
+    /// Reports.
+    Append,
+    /// A plan, a person's request.
+    Atomic,
+    /// Decisions.
+    Fenced,
+    /// Taking the lead.
+    Fence,
+    /// Records of the state bucket.
+    PutState,
+    /// The checkpoint.
+    Checkpoint,
+    /// A summary's document.
+    Object,
+    /// Records of terminals.
+    Registry,
+    /// An answer, a beat of the leader.
+    Publish,
+}
+
+/// On which side of the call's effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    /// Nothing has happened.
+    Before,
+    /// It has taken effect, and the caller doesn't hear of it.
+    After,
 }
 
 /// What goes wrong, shared by the clones of a handle.
@@ -28,11 +63,19 @@ pub struct Faults {
     frozen: watch::Sender<bool>,
     appends: Mutex<VecDeque<Option<Fault>>>,
     reply: Mutex<Option<String>>,
+    crash: Mutex<Option<(Op, When, u32)>>,
+    dead: AtomicBool,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { frozen: watch::Sender::new(false), appends: Mutex::default(), reply: Mutex::default() }
+        Self {
+            frozen: watch::Sender::new(false),
+            appends: Mutex::default(),
+            reply: Mutex::default(),
+            crash: Mutex::default(),
+            dead: AtomicBool::new(false),
+        }
     }
 }
 
@@ -52,22 +95,97 @@ impl Faults {
         *self.reply.lock().unwrap() = Some(subject.to_owned());
     }
 
+    /// Whoever holds the handle crashes at its `after`-th next call of this kind (0: the next): from then on it does nothing more.
+    pub fn crash_at(&self, op: Op, when: When, after: u32) {
+        *self.crash.lock().unwrap() = Some((op, when, after));
+    }
+
+    /// Nothing goes wrong from now on.
+    pub fn heal(&self) {
+        self.freeze(false);
+        self.appends.lock().unwrap().clear();
+        *self.crash.lock().unwrap() = None;
+    }
+
+    /// Whether a planned crash has happened.
+    pub fn has_crashed(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// From now on no call through the handle has an effect or comes back.
+    pub fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this call is the one to crash at.
+    fn crashes(&self, op: Op, when: When) -> bool {
+        let mut crash = self.crash.lock().unwrap();
+        let Some((planned, side, after)) = crash.as_mut().filter(|(planned, side, _)| (*planned, *side) == (op, when)) else {
+            return false;
+        };
+        debug_assert_eq!((*planned, *side), (op, when));
+        if *after > 0 {
+            *after -= 1;
+            return false;
+        }
+        *crash = None;
+        self.die();
+        true
+    }
+
     async fn thawed(&self) {
         let mut frozen = self.frozen.subscribe();
         let _ = frozen.wait_for(|frozen| !*frozen).await;
-    }
-
-    /// The fault of this append; `Ok(true)`: carry it out and lose the answer.
-    async fn append(&self) -> Result<bool, LedgerError> {
-        self.thawed().await;
-        let fault = self.appends.lock().unwrap().pop_front().flatten();
-        match fault {
-            None => Ok(false),
-            Some(Fault::AckLost) => Ok(true),
-            Some(Fault::Away) => Err(lost()),
-            Some(Fault::Full) => Err(LedgerError::Full("test".into())),
+        if self.has_crashed() {
+            std::future::pending::<()>().await;
         }
     }
+
+    /// A call of this kind, with whatever crash is planned for it.
+    async fn call<T>(&self, op: Op, call: impl Future<Output = T>) -> T {
+        self.thawed().await;
+        if self.crashes(op, When::Before) {
+            std::future::pending::<()>().await;
+        }
+        let answer = call.await;
+        if self.crashes(op, When::After) || self.has_crashed() {
+            std::future::pending::<()>().await;
+        }
+        answer
+    }
+
+    fn next_fault(&self) -> Option<Fault> {
+        self.appends.lock().unwrap().pop_front().flatten()
+    }
+}
+
+/// What an append meets before it reaches the log.
+struct Meets {
+    lost_answer: bool,
+    /// Where in the call the event stood that was refused.
+    refused: Option<usize>,
+}
+
+fn meet(fault: Option<Fault>, events: &mut Vec<Append>) -> Result<Meets, LedgerError> {
+    match fault {
+        None => Ok(Meets { lost_answer: false, refused: None }),
+        Some(Fault::AckLost) => Ok(Meets { lost_answer: true, refused: None }),
+        Some(Fault::Away) => Err(lost()),
+        Some(Fault::Full) => Err(LedgerError::Full("test".into())),
+        Some(Fault::Member(_)) if events.is_empty() => Ok(Meets { lost_answer: false, refused: None }),
+        Some(Fault::Member(n)) => {
+            let at = usize::try_from(n % events.len() as u64).unwrap();
+            events.remove(at);
+            Ok(Meets { lost_answer: false, refused: Some(at) })
+        }
+    }
+}
+
+fn with_refused(mut answers: Vec<Appended>, refused: Option<usize>) -> Vec<Appended> {
+    if let Some(at) = refused {
+        answers.insert(at, Appended::Conflict);
+    }
+    answers
 }
 
 fn lost() -> LedgerError {
@@ -102,27 +220,43 @@ impl Handle {
 
 #[async_trait]
 impl Log for Handle {
-    async fn append(&self, events: Vec<Append>) -> Result<Vec<Appended>, LedgerError> {
-        let lose = self.faults.append().await?;
-        let answer = self.inner.append(events).await;
-        if lose { Err(lost()) } else { answer }
+    async fn append(&self, mut events: Vec<Append>) -> Result<Vec<Appended>, LedgerError> {
+        self.faults
+            .call(Op::Append, async {
+                let meets = meet(self.faults.next_fault(), &mut events)?;
+                let answers = self.inner.append(events).await;
+                if meets.lost_answer { Err(lost()) } else { answers.map(|answers| with_refused(answers, meets.refused)) }
+            })
+            .await
     }
 
     async fn append_atomic(&self, events: Vec<Append>) -> Result<Appended, LedgerError> {
-        let lose = self.faults.append().await?;
-        let answer = self.inner.append_atomic(events).await;
-        if lose { Err(lost()) } else { answer }
+        self.faults
+            .call(Op::Atomic, async {
+                match self.faults.next_fault() {
+                    Some(Fault::Member(_)) => return Ok(Appended::Conflict),
+                    fault => {
+                        let meets = meet(fault, &mut Vec::new())?;
+                        let answer = self.inner.append_atomic(events).await;
+                        if meets.lost_answer { Err(lost()) } else { answer }
+                    }
+                }
+            })
+            .await
     }
 
     async fn acquire_fence(&self, role: &str, incarnation: &str) -> Result<Fence, FencedError> {
-        self.faults.thawed().await;
-        self.inner.acquire_fence(role, incarnation).await
+        self.faults.call(Op::Fence, self.inner.acquire_fence(role, incarnation)).await
     }
 
-    async fn append_fenced(&self, fence: &mut Fence, events: Vec<Append>) -> Result<Vec<Appended>, FencedError> {
-        let lose = self.faults.append().await?;
-        let answer = self.inner.append_fenced(fence, events).await;
-        if lose { Err(lost().into()) } else { answer }
+    async fn append_fenced(&self, fence: &mut Fence, mut events: Vec<Append>) -> Result<Vec<Appended>, FencedError> {
+        self.faults
+            .call(Op::Fenced, async {
+                let meets = meet(self.faults.next_fault(), &mut events)?;
+                let answers = self.inner.append_fenced(fence, events).await;
+                if meets.lost_answer { Err(lost().into()) } else { answers.map(|answers| with_refused(answers, meets.refused)) }
+            })
+            .await
     }
 
     async fn last_seq(&self) -> Result<u64, LedgerError> {
@@ -159,8 +293,7 @@ impl Log for Handle {
 #[async_trait]
 impl Buckets for Handle {
     async fn put_state(&self, records: Vec<(String, Bytes)>) -> Result<(), LedgerError> {
-        self.faults.thawed().await;
-        self.inner.put_state(records).await
+        self.faults.call(Op::PutState, self.inner.put_state(records)).await
     }
 
     async fn get_state(&self, key: &str) -> Result<Option<Entry>, LedgerError> {
@@ -184,8 +317,7 @@ impl Buckets for Handle {
     }
 
     async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
-        self.faults.thawed().await;
-        self.inner.put_checkpoint(value, expect).await
+        self.faults.call(Op::Checkpoint, self.inner.put_checkpoint(value, expect)).await
     }
 
     async fn get_checkpoint(&self) -> Result<Option<Entry>, LedgerError> {
@@ -194,8 +326,7 @@ impl Buckets for Handle {
     }
 
     async fn put_terminals(&self, records: Vec<(String, Bytes)>) -> Result<(), LedgerError> {
-        self.faults.thawed().await;
-        self.inner.put_terminals(records).await
+        self.faults.call(Op::Registry, self.inner.put_terminals(records)).await
     }
 
     async fn get_terminal(&self, key: &str) -> Result<Option<Entry>, LedgerError> {
@@ -227,8 +358,7 @@ impl Types for Handle {
 #[async_trait]
 impl Objects for Handle {
     async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), LedgerError> {
-        self.faults.thawed().await;
-        self.inner.put_object(name, bytes).await
+        self.faults.call(Op::Object, self.inner.put_object(name, bytes)).await
     }
 
     async fn get_object(&self, name: &str) -> Result<Option<Bytes>, LedgerError> {
@@ -252,8 +382,7 @@ impl Bus for Handle {
     }
 
     async fn publish(&self, subject: &str, payload: Bytes) -> Result<(), LedgerError> {
-        self.faults.thawed().await;
-        self.inner.publish(subject, payload).await
+        self.faults.call(Op::Publish, self.inner.publish(subject, payload)).await
     }
 
     async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, RequestError> {

@@ -63,6 +63,8 @@ pub struct Process {
     running: BTreeMap<Role, Running>,
     pub stats: Arc<Stats>,
     pub in_flight: u32,
+    /// Heartbeat interval the dispatcher assumes, in ms.
+    pub beat_ms: u64,
     pub recorder: fanfold_recorder::RecorderConfig,
     pub audit_s: u64,
 }
@@ -82,6 +84,7 @@ impl Process {
             running: BTreeMap::new(),
             stats: Arc::default(),
             in_flight: 1_000,
+            beat_ms: BEAT_MS,
             recorder,
             audit_s: 3_600,
         }
@@ -102,7 +105,7 @@ impl Process {
             }
             Role::Dispatcher => {
                 let config = fanfold_dispatcher::DispatcherConfig {
-                    beat_ms: BEAT_MS,
+                    beat_ms: self.beat_ms,
                     cancel_grace_ms: 2_000,
                     lease_ms: 900,
                     in_flight: self.in_flight,
@@ -125,6 +128,7 @@ impl Process {
     /// Drops a service in the middle of whatever it does.
     pub fn stop(&mut self, role: Role) {
         if let Some(running) = self.running.remove(&role) {
+            running.faults.die();
             running.task.abort();
         }
     }
@@ -134,6 +138,16 @@ impl Process {
         let running = self.running.remove(&role).unwrap();
         running.end.trigger();
         running.task.await.unwrap().unwrap();
+    }
+
+    /// Services that run.
+    pub fn roles(&self) -> impl Iterator<Item = Role> {
+        self.running.keys().copied()
+    }
+
+    /// Services that have met the crash planned for them; they do nothing any more.
+    pub fn crashed(&self) -> Vec<Role> {
+        self.running.iter().filter(|(_, running)| running.faults.has_crashed()).map(|(role, _)| *role).collect()
     }
 
     pub fn faults(&self, role: Role) -> &Faults {
@@ -328,11 +342,21 @@ impl World {
         told.collect()
     }
 
-    /// A digest of everything plans and tasks went through; fences are left out, their incarnations are random.
+    /// A digest of the whole log. The incarnations of the fences are random by design: they count by their order.
     pub async fn log_hash(&self) -> String {
+        let mut incarnations: Vec<String> = Vec::new();
         let mut text = String::new();
-        for m in self.log().await.iter().filter(|m| !m.subject.starts_with("ff.fence.")) {
-            text.push_str(&format!("{} {} {} {}\n", m.seq, m.time_ms, m.subject, String::from_utf8_lossy(&m.payload)));
+        for m in self.log().await {
+            let mut payload = String::from_utf8_lossy(&m.payload).into_owned();
+            if m.subject.starts_with("ff.fence.") {
+                let incarnation = m.id.split('/').nth(1).unwrap_or("").to_owned();
+                let number = incarnations.iter().position(|known| *known == incarnation).unwrap_or_else(|| {
+                    incarnations.push(incarnation.clone());
+                    incarnations.len() - 1
+                });
+                payload = payload.replace(&incarnation, &number.to_string());
+            }
+            text.push_str(&format!("{} {} {} {payload}\n", m.seq, m.time_ms, m.subject));
         }
         sha256_hex(text.as_bytes())
     }

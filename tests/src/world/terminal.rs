@@ -44,6 +44,8 @@ pub enum Act {
     Succeed(u64),
     /// Succeeds without ever having said that it began.
     SucceedQuietly(u64),
+    /// Reports two steps on the way, then succeeds.
+    Steps(u64),
     Fail(u64, &'static str),
     /// Ends with a result that breaks the schema.
     Garbage(u64),
@@ -201,7 +203,10 @@ impl SimTerminal {
     pub fn twin(&mut self, disk: TwinDisk) {
         let disk = match disk {
             TwinDisk::Own => self.new_disk(),
-            TwinDisk::Copied => self.disk.cloned(),
+            TwinDisk::Copied => {
+                self.account.copied(&self.id);
+                self.disk.cloned()
+            }
         };
         let process = Process::new(self.id.clone(), &self.account, Arc::default());
         let twin = self.live(process, disk, Wire::default());

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use fanfold_domain::ids::{TaskId, TerminalId};
+use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::open::Model;
 use fanfold_ledger::port::{BoxStream, BusMessage};
 use fanfold_wire::api::{ApiAnswer, ApiError, ReplaceRequest, Replaced};
@@ -174,7 +175,7 @@ impl Leader<'_> {
         let open = self.deps.open.clone();
         let model = open.read();
         let listed = request.holds.iter().map(|h| h.attempt.clone()).filter(|a| concerns(&model, id, a)).collect();
-        if !hq.caught_up || model.seq() < request.known_seq {
+        if !hq.caught_up || (model.seq() < request.known_seq && !planted::is(Planted::SyncFromOldView)) {
             return SyncAnswer::bare(SyncStatus::Later, model.seq(), Some(AGAIN_MS));
         }
         match self.terminals.sync(id, &request.identity, listed, request.known_seq, (hq.now_ms, hq.beat_ms)) {
@@ -188,7 +189,10 @@ impl Leader<'_> {
                 SyncAnswer::bare(SyncStatus::Later, 0, Some((at_ms - hq.now_ms).max(50).unsigned_abs()))
             }
             Heard::Same | Heard::Changed => {
-                let answer = crate::sync::answer(&model, id, request);
+                let mut answer = crate::sync::answer(&model, id, request);
+                if planted::is(Planted::SyncFromOldView) {
+                    answer.as_of_seq = answer.as_of_seq.max(request.known_seq);
+                }
                 let attempt = |task: &TaskId| {
                     let view = model.plan(&task.plan)?;
                     let attempt = view.tasks.get(*view.plan.index.get(&task.target)? as usize)?.attempt;

@@ -3,6 +3,7 @@
 use super::{Effect, Fold};
 use crate::event::TaskEvent;
 use crate::ids::TerminalId;
+use crate::planted::{self, Planted};
 use crate::retry::ErrorClass;
 use crate::task::{ATTEMPTS_KEPT, Attempt, Outcome, TaskError};
 
@@ -27,7 +28,7 @@ impl Fold<'_> {
     }
 
     pub(super) fn is_live(&self, attempt: u32) -> bool {
-        attempt == self.task.attempt && self.task.state.is_live()
+        (attempt == self.task.attempt || planted::is(Planted::StaleFailureTaken)) && self.task.state.is_live()
     }
 
     pub(super) fn belongs(&self, attempt: u32, by: &TerminalId) -> bool {

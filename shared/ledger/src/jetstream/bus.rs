@@ -7,11 +7,11 @@ use async_nats::{Message, RequestErrorKind};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use tokio::sync::watch;
 
 use super::JetStreamLedger;
 use super::api::header;
 use crate::port::{BoxStream, Bus, BusMessage, LedgerError, RequestError};
+use crate::watch;
 
 /// How long a publish may wait for room in the client's buffer while the connection is gone.
 const PUBLISH_WAIT: Duration = Duration::from_secs(5);

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use async_nats::{ConnectErrorKind, ConnectOptions, Event};
 use fanfold_wire::server_url::shown_url;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::known::Known;
 use super::{Inner, JetStreamLedger, Policy, SERVER_NEEDED, jittered_ms};
 use crate::port::LedgerError;
+use crate::watch;
 
 /// Pause between two lines about messages that found no room.
 const SAID_PAUSE: Duration = Duration::from_secs(10);

@@ -26,7 +26,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::connect::ConnectOpts;
@@ -34,6 +33,7 @@ use self::known::Known;
 pub use self::provision::{ProvisionOpts, compression_of};
 pub use self::snapshot::{CARRIED, CarryError, STATE_STREAM, StreamHead, StreamState};
 use crate::port::LedgerError;
+use crate::watch;
 
 /// Name of the log.
 pub(crate) const LOG: &str = "FANFOLD";

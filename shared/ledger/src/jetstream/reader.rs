@@ -11,12 +11,12 @@ use async_nats::{Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::JetStreamLedger;
 use super::api::{Failure, header};
 use crate::port::Stored;
+use crate::watch;
 
 /// Most messages handed out at once.
 pub(super) const BATCH_MAX: usize = 1_000;

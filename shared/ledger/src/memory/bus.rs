@@ -2,26 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{MAX_PAYLOAD_BYTES, MemoryLedger};
 use crate::port::{BoxStream, Bus, BusMessage, LedgerError, RequestError, Stored};
 use crate::subject;
+use crate::watch;
 
 /// Messages one subscriber may be behind before it loses some, as a slow consumer of NATS does.
 const SUBSCRIBER_BACKLOG_MAX: usize = 65_536;
 /// Subjects of stored decisions, republished as commands.
 const DECISIONS: &str = "ff.task.*.*.*.hq.*";
 
+/// How a message travels: after how many milliseconds each copy of it arrives. `[0]` is a perfect network, an empty list loses it.
+/// Called with the ledger's state locked: it must not call the ledger.
+pub type Network = Arc<dyn Fn(&BusMessage) -> Vec<u64> + Send + Sync>;
+
 #[derive(Default)]
 pub(super) struct BusState {
     subscribers: BTreeMap<u64, Subscriber>,
+    /// The network between everybody, and whoever carries what arrives later.
+    network: Option<(Network, mpsc::UnboundedSender<(Instant, BusMessage)>)>,
     /// Queue group to the number of messages it was given: whose turn it is.
     turns: BTreeMap<(String, String), usize>,
     last_number: u64,
@@ -42,8 +51,32 @@ impl BusState {
         (self.last_number, receiver)
     }
 
-    /// Hands a message to every plain subscriber and to one member of each queue group; how many got it.
+    /// Sends a message through the network; how many listen for it now.
     fn publish(&mut self, message: &BusMessage) -> usize {
+        let Some((network, courier)) = &self.network else { return self.deliver(message) };
+        let delays_ms = network(message);
+        if delays_ms == [0] {
+            return self.deliver(message);
+        }
+        let listening = self.subscribers.values().filter(|s| subject::matches(&s.filter, &message.subject)).count();
+        let now = Instant::now();
+        let mut at_once = 0;
+        for delay_ms in delays_ms {
+            if delay_ms == 0 {
+                at_once += 1;
+            } else {
+                // The courier lives as long as the network is set.
+                let _ = courier.send((now + Duration::from_millis(delay_ms), message.clone()));
+            }
+        }
+        (0..at_once).for_each(|_| {
+            self.deliver(message);
+        });
+        listening
+    }
+
+    /// Hands a message to every plain subscriber and to one member of each queue group; how many got it.
+    fn deliver(&mut self, message: &BusMessage) -> usize {
         let mut groups: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
         let mut receivers = Vec::new();
         for (number, subscriber) in &self.subscribers {
@@ -106,7 +139,44 @@ impl Drop for Subscription {
     }
 }
 
+/// Carries what arrives later, in the order of arrival, until the network is taken away and nothing is under way any more.
+async fn carry(ledger: MemoryLedger, mut sent: mpsc::UnboundedReceiver<(Instant, BusMessage)>) {
+    let mut under_way: BTreeMap<(Instant, u64), BusMessage> = BTreeMap::new();
+    let (mut number, mut open) = (0, true);
+    while open || !under_way.is_empty() {
+        let next = under_way.first_key_value().map(|((at, _), _)| *at);
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                if let Some((_, message)) = under_way.pop_first() {
+                    let mut state = ledger.lock();
+                    // What is under way when the server goes is lost with its connections.
+                    if !state.down {
+                        state.bus.deliver(&message);
+                    }
+                }
+            }
+            message = sent.recv(), if open => match message {
+                Some((at, message)) => {
+                    number += 1;
+                    under_way.insert((at, number), message);
+                }
+                None => open = false,
+            },
+        }
+    }
+}
+
 impl MemoryLedger {
+    /// A fault: from now on messages travel as `network` says (late, twice, out of order, never); `None`: at once again.
+    pub fn set_network(&self, network: Option<Network>) {
+        self.lock().bus.network = network.map(|network| {
+            let (courier, sent) = mpsc::unbounded_channel();
+            tokio::spawn(carry(self.clone(), sent));
+            (network, courier)
+        });
+    }
+
     fn subscription(&self, filter: &str, queue: Option<&str>) -> Result<Subscription, LedgerError> {
         if !subject::is_filter(filter) {
             return Err(LedgerError::Other(format!("{filter:?} is not a subject")));

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use fanfold_domain::planted::{self, Planted};
 use fanfold_wire::event::same_content;
 use futures::{StreamExt, stream};
-use tokio::sync::watch;
 
 use super::{MAX_PAYLOAD_BYTES, MemoryLedger, State};
 use crate::intake;
 use crate::port::{Append, Appended, BoxStream, Expect, Fence, FencedError, LedgerError, Log, Stored, TailItem};
 use crate::subject;
+use crate::watch;
 
 /// Most messages a tail hands out in one item.
 const TAIL_BATCH_MAX: usize = 1_000;
@@ -206,7 +207,7 @@ impl Log for MemoryLedger {
     async fn append_fenced(&self, fence: &mut Fence, events: Vec<Append>) -> Result<Vec<Appended>, FencedError> {
         self.write(|state, now_ms| {
             let filter = crate::fence::subject(&fence.role);
-            if state.log.last_under(&filter) != fence.last_seq {
+            if state.log.last_under(&filter) != fence.last_seq && !planted::is(Planted::FenceNotExpected) {
                 return Err(FencedError::Overtaken(fence.role.clone()));
             }
             let new = events.iter().filter(|event| state.log.objection(event).is_none()).count();

@@ -15,11 +15,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::watch;
+
+pub use self::bus::Network;
 
 use self::bus::BusState;
 use self::log::LogState;
 use crate::port::LedgerError;
+use crate::watch;
 
 /// Epoch milliseconds, as the log would stamp them.
 pub type NowMs = Arc<dyn Fn() -> i64 + Send + Sync>;

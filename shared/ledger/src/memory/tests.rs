@@ -63,3 +63,25 @@ async fn it_can_be_down_full_and_back() {
     assert!(matches!(tail.next().await, Some(TailItem::Reconnected)));
     assert!(matches!(tail.next().await, Some(TailItem::Messages(batch)) if batch.len() == 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_network_delays_repeats_reorders_and_loses() {
+    let (ledger, _) = ledger();
+    let mut heard = ledger.subscribe("a.*", None).await.unwrap();
+    ledger.set_network(Some(Arc::new(|m| match m.subject.as_str() {
+        "a.late" => vec![50],
+        "a.twice" => vec![0, 30],
+        "a.lost" => Vec::new(),
+        _ => vec![0],
+    })));
+    for subject in ["a.late", "a.lost", "a.twice", "a.plain"] {
+        ledger.publish(subject, Bytes::new()).await.unwrap();
+    }
+    ledger.set_network(None);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let message = tokio::time::timeout(std::time::Duration::from_secs(1), heard.next()).await;
+        order.push(message.expect("in a second").unwrap().subject);
+    }
+    assert_eq!(order, ["a.twice", "a.plain", "a.twice", "a.late"]);
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fanfold_domain::ids::PlanId;
+use fanfold_domain::planted::{self, Planted};
 use fanfold_domain::view::PlanView;
 use fanfold_wire::record::Checkpoint;
 use fanfold_wire::subjects::{self, LogSubject};
@@ -158,7 +159,7 @@ async fn plans_in(
         Some(checkpoint) => (checkpoint.seq + 1, checkpoint.open),
         None => (1, BTreeMap::new()),
     };
-    if from <= last_seq {
+    if from <= last_seq && !(from > 1 && open_only && planted::is(Planted::LoadTrustsCheckpoint)) {
         let filters = vec![subjects::SUBMISSIONS.to_owned(), subjects::SUMMARIES.to_owned()];
         let mut events = ledger.read(filters, from, last_seq).await?;
         while let Some(message) = events.next().await {

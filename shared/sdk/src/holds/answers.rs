@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fanfold_wire::domain::event::Dispatched;
 use fanfold_wire::domain::ids::PlanId;
+use fanfold_wire::domain::planted::{self, Planted};
 use fanfold_wire::terminal::{
     AttemptRef, Command, Hold, HoldState, ReportResult, ReportStatus, SYNC_OPEN_MAX, SyncAnswer, SyncStatus, refusal,
 };
@@ -29,6 +30,7 @@ pub enum SyncNext {
 /// Whether a report needs not be sent again. A refusal with a code not known here isn't final: a newer HQ may mean a pause.
 pub fn is_settled(result: &ReportResult) -> bool {
     match result.status {
+        ReportStatus::Retry if planted::is(Planted::RetryIsSettled) => true,
         ReportStatus::Recorded | ReportStatus::Duplicate => true,
         ReportStatus::Refused => match result.code.as_deref() {
             Some(code) => is_about_content(code) || is_about_owner(code),
@@ -68,6 +70,11 @@ impl Holds {
             held.phase = Phase::Finished { end: EndKind::Failed };
             let message = result.message.as_deref().unwrap_or("HQ refused the result");
             out.push(failure(attempt, code.unwrap_or(code::REFUSED), message, held.traceparent.clone()));
+            return;
+        }
+        if planted::is(Planted::SettledForgotten) {
+            self.tasks.remove(&attempt.task_id);
+            self.unanswered -= 1;
             return;
         }
         let seq = result.seq.unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Every execution of every terminal, written down by the handlers themselves: the account that nothing else has a part in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fanfold_domain::ids::{TaskId, TerminalId};
@@ -43,6 +43,8 @@ impl Execution {
 struct Book {
     executions: Vec<Execution>,
     processes: u32,
+    /// Terminals whose disk was copied while they ran.
+    copied: BTreeSet<TerminalId>,
 }
 
 /// Clones share one book.
@@ -91,6 +93,12 @@ impl Account {
         }
     }
 
+    /// Another process has a copy of the terminal's disk. It takes what runs in the first one for cut off and says so; that the two
+    /// then never work at the same task at once is not promised.
+    pub(super) fn copied(&self, terminal: &TerminalId) {
+        self.book().copied.insert(terminal.clone());
+    }
+
     /// Everything so far, in the order it began.
     pub fn executions(&self) -> Vec<Execution> {
         self.book().executions.clone()
@@ -104,6 +112,7 @@ impl Account {
     /// What must not be: an attempt begun twice, two attempts of one task at once at one terminal.
     pub fn problems(&self) -> Vec<String> {
         let executions = self.executions();
+        let copied = self.book().copied.clone();
         let mut attempts: BTreeMap<(&TaskId, u32), u32> = BTreeMap::new();
         let mut tasks: BTreeMap<(&TerminalId, &TaskId), &Execution> = BTreeMap::new();
         let mut problems = Vec::new();
@@ -115,6 +124,7 @@ impl Account {
             }
             if let Some(before) = tasks.get(&(&execution.terminal, &execution.task))
                 && before.ended_ms() > execution.begun_ms
+                && (before.process == execution.process || !copied.contains(&execution.terminal))
             {
                 problems.push(format!("at once: {before:?} and {execution:?}"));
             }

@@ -27,6 +27,12 @@ impl Handler for Acting {
         process.step(Step::Started).await;
         let (ms, outcome) = match (self.script)(&ctx.task, ctx.attempt) {
             Act::Succeed(ms) | Act::SucceedQuietly(ms) => (ms, Ok(json!({ "n": ctx.attempt }))),
+            Act::Steps(ms) => {
+                ctx.steps.progress("first", ms);
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                ctx.steps.progress("second", ms);
+                (ms, Ok(json!({ "n": ctx.attempt })))
+            }
             Act::Garbage(ms) => (ms, Ok(json!({ "n": "x" }))),
             Act::Fail(ms, code) => (ms, Err(HandlerError::new(code, "m"))),
             // The last two don't get here: they are rejected before, or missed.

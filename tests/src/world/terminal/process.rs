@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fanfold_domain::ids::TerminalId;
+use fanfold_ledger::watch as ordered;
 use tokio::sync::watch;
 
 use super::account::Account;
@@ -93,12 +94,12 @@ pub(super) struct Process {
     pub(super) steps: Arc<Steps>,
     /// Raised at every connect.
     pub(super) connects: watch::Sender<u64>,
-    on: watch::Sender<bool>,
+    on: ordered::Sender<bool>,
 }
 
 impl Process {
     pub(super) fn new(terminal: TerminalId, account: &Account, steps: Arc<Steps>) -> Arc<Self> {
-        let (connects, on) = (watch::Sender::new(0), watch::Sender::new(true));
+        let (connects, on) = (watch::Sender::new(0), ordered::Sender::new(true));
         Arc::new(Self { terminal, number: account.next_process(), account: account.clone(), steps, connects, on })
     }
 
