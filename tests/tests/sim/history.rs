@@ -62,6 +62,9 @@ pub struct Told {
     pub rows: Counts,
 }
 
+/// What people asked for and HQ confirmed: plan, event, sequence.
+pub type Noted = (String, &'static str, u64);
+
 /// A history under way.
 pub struct Sim {
     pub seed: u64,
@@ -82,7 +85,7 @@ pub struct Sim {
     /// Terminals that said goodbye.
     pub leavers: BTreeSet<String>,
     /// What people asked for and HQ confirmed: plan, event, sequence.
-    pub noted: Arc<Mutex<Vec<(String, &'static str, u64)>>>,
+    pub noted: Arc<Mutex<Vec<Noted>>>,
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
     agenda_number: u64,
