@@ -5,23 +5,32 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
 use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, ProvisionOpts, STATE_STREAM, StreamState, compression_of};
 use fanfold_ledger::open::plans_since;
-use fanfold_ledger::port::Ledger;
+use fanfold_ledger::port::{Ledger, LedgerError};
+use fanfold_process::shutdown::Shutdown;
 use fanfold_projector::audit::Audit;
 use fanfold_wire::digest::Sha256Stream;
+use fanfold_wire::record::Checkpoint;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::{Manifest, StreamFile, carry_error, size};
 use crate::error::CliError;
+use crate::host::{Hosted, Role, ServicesConfig};
 use crate::render::format::number;
 use crate::verify::{self, VerifyError};
 
 /// Bytes read from a file at a time.
 const READ_BYTES: usize = 256 * 1024;
+/// How long the fold of an empty log may take; each event adds a millisecond.
+const FOLD_WITHIN: Duration = Duration::from_secs(60);
+/// Pause between two looks at how far it is.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What was brought back.
 #[derive(Debug, Clone, Serialize)]
@@ -164,12 +173,40 @@ fn provision_of(manifest: &Manifest, replicas: Option<u32>) -> ProvisionOpts {
     }
 }
 
-/// Folds the log into the empty state bucket, as `fanfold rebuild` does, and verifies every plan. Gives the plans whose rules this build
-/// does not have.
+/// Folds the log into the empty state bucket, as `fanfold rebuild` does, lets a projector write its checkpoint, and verifies every plan.
+/// Gives the plans whose rules this build does not have.
 async fn prove(ledger: &Arc<dyn Ledger>, plans: &[PlanId]) -> Result<Vec<PlanId>, CliError> {
     let mut audit = Audit::begin(ledger.as_ref(), None).await?;
     while !audit.step(ledger.as_ref(), None).await? {}
-    verify_all(ledger.as_ref(), plans).await
+    let shutdown = Shutdown::new();
+    let hosted = Hosted::start(Arc::clone(ledger), &[Role::Projector], &ServicesConfig::default(), shutdown.clone()).await?;
+    let proven = async {
+        let last_seq = ledger.last_seq().await?;
+        projected(ledger.as_ref(), last_seq).await?;
+        verify_all(ledger.as_ref(), plans).await
+    }
+    .await;
+    shutdown.trigger();
+    hosted.join().await?;
+    proven
+}
+
+/// Waits until the state bucket has everything up to a sequence; a fold that is a hundred times too slow is given up.
+async fn projected(ledger: &dyn Ledger, last_seq: u64) -> Result<(), CliError> {
+    let within = FOLD_WITHIN + Duration::from_millis(last_seq);
+    let began = Instant::now();
+    loop {
+        let entry = ledger.get_checkpoint().await?;
+        if entry.and_then(|e| Checkpoint::parse(&e.value)).is_some_and(|c| c.seq >= last_seq) {
+            return Ok(());
+        }
+        if began.elapsed() > within {
+            let reason = format!("the state bucket was not filled up to #{last_seq}");
+            let waited_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+            return Err(LedgerError::Unavailable { waited_ms, reason }.into());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 async fn verify_all(ledger: &dyn Ledger, plans: &[PlanId]) -> Result<Vec<PlanId>, CliError> {
