@@ -187,7 +187,7 @@ impl Folder {
     /// Why there is no view.
     fn missing(&self, plan: &PlanId) -> VerifyError {
         match (&self.unsupported, self.gaps.first()) {
-            (Some(source), _) => VerifyError::Unsupported { plan: plan.clone(), source: source.clone() },
+            (Some(source), _) => VerifyError::Unsupported { plan: plan.clone(), source: *source },
             (None, Some((from, to))) => VerifyError::Lost { plan: plan.clone(), from: *from, to: *to },
             (None, None) => VerifyError::UnknownPlan(plan.clone()),
         }

@@ -234,7 +234,7 @@ impl Log for Handle {
         self.faults
             .call(Op::Atomic, async {
                 match self.faults.next_fault() {
-                    Some(Fault::Member(_)) => return Ok(Appended::Conflict),
+                    Some(Fault::Member(_)) => Ok(Appended::Conflict),
                     fault => {
                         let meets = meet(fault, &mut Vec::new())?;
                         let answer = self.inner.append_atomic(events).await;

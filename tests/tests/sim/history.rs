@@ -62,6 +62,9 @@ pub struct Told {
     pub rows: Counts,
 }
 
+/// Plan, event and sequence of what HQ has confirmed to a person.
+pub type Noted = (String, &'static str, u64);
+
 /// A history under way.
 pub struct Sim {
     pub seed: u64,
@@ -81,8 +84,8 @@ pub struct Sim {
     pub tainted: BTreeSet<String>,
     /// Terminals that said goodbye.
     pub leavers: BTreeSet<String>,
-    /// What people asked for and HQ confirmed: plan, event, sequence.
-    pub noted: Arc<Mutex<Vec<(String, &'static str, u64)>>>,
+    /// What people asked for and HQ confirmed.
+    pub noted: Arc<Mutex<Vec<Noted>>>,
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
     agenda_number: u64,
