@@ -62,7 +62,7 @@ pub struct Told {
     pub rows: Counts,
 }
 
-/// What people asked for and HQ confirmed: plan, event, sequence.
+/// Plan, event and sequence of what HQ has confirmed to a person.
 pub type Noted = (String, &'static str, u64);
 
 /// A history under way.
@@ -84,7 +84,7 @@ pub struct Sim {
     pub tainted: BTreeSet<String>,
     /// Terminals that said goodbye.
     pub leavers: BTreeSet<String>,
-    /// What people asked for and HQ confirmed: plan, event, sequence.
+    /// What people asked for and HQ confirmed.
     pub noted: Arc<Mutex<Vec<Noted>>>,
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
@@ -339,7 +339,7 @@ async fn live(sim: &mut Sim, submitting: Vec<tokio::task::JoinHandle<()>>) {
         left[..left.len().min(3)].join("\n")
     );
     // Nothing new is to be seen until the plans expire: most histories don't wait for it.
-    let closes = sim.chance.percent(75);
+    let closes = sim.chance.percent(90);
     for plan in sim.plans.clone() {
         if closes && !sim.is_over(&plan) {
             people::closes(sim, &plan).await;
