@@ -38,15 +38,24 @@ pub(super) struct BusState {
 
 struct Subscriber {
     filter: String,
+    /// The filter's beginning without wildcards: it tells almost all subjects apart, at a fraction of the cost.
+    literal: String,
     queue: Option<String>,
     sender: mpsc::Sender<BusMessage>,
+}
+
+impl Subscriber {
+    fn hears(&self, subject: &str) -> bool {
+        subject.starts_with(&self.literal) && subject::matches(&self.filter, subject)
+    }
 }
 
 impl BusState {
     fn subscribe(&mut self, filter: &str, queue: Option<&str>) -> (u64, mpsc::Receiver<BusMessage>) {
         let (sender, receiver) = mpsc::channel(SUBSCRIBER_BACKLOG_MAX);
         self.last_number += 1;
-        let subscriber = Subscriber { filter: filter.into(), queue: queue.map(Into::into), sender };
+        let literal = subject::literal_prefix(filter).to_owned();
+        let subscriber = Subscriber { filter: filter.into(), literal, queue: queue.map(Into::into), sender };
         self.subscribers.insert(self.last_number, subscriber);
         (self.last_number, receiver)
     }
@@ -58,7 +67,7 @@ impl BusState {
         if delays_ms == [0] {
             return self.deliver(message);
         }
-        let listening = self.subscribers.values().filter(|s| subject::matches(&s.filter, &message.subject)).count();
+        let listening = self.subscribers.values().filter(|s| s.hears(&message.subject)).count();
         let now = Instant::now();
         let mut at_once = 0;
         for delay_ms in delays_ms {
@@ -81,7 +90,7 @@ impl BusState {
         let mut receivers = Vec::new();
         for (number, subscriber) in &self.subscribers {
             match &subscriber.queue {
-                _ if !subject::matches(&subscriber.filter, &message.subject) => {}
+                _ if !subscriber.hears(&message.subject) => {}
                 Some(queue) => groups.entry((subscriber.filter.clone(), queue.clone())).or_default().push(*number),
                 None => receivers.push(*number),
             }
