@@ -339,7 +339,7 @@ async fn live(sim: &mut Sim, submitting: Vec<tokio::task::JoinHandle<()>>) {
         left[..left.len().min(3)].join("\n")
     );
     // Nothing new is to be seen until the plans expire: most histories don't wait for it.
-    let closes = sim.chance.percent(75);
+    let closes = sim.chance.percent(90);
     for plan in sim.plans.clone() {
         if closes && !sim.is_over(&plan) {
             people::closes(sim, &plan).await;
