@@ -340,6 +340,7 @@ async fn live(sim: &mut Sim, submitting: Vec<tokio::task::JoinHandle<()>>) {
     );
     // Nothing new is to be seen until the plans expire: most histories don't wait for it.
     let closes = sim.chance.percent(90);
+    sim.the_projector_crashes_at_the_end();
     for plan in sim.plans.clone() {
         if closes && !sim.is_over(&plan) {
             people::closes(sim, &plan).await;
@@ -364,5 +365,7 @@ async fn after_the_end(sim: &mut Sim) {
         }
     }
     sim.pass_until(sim.w.clock.now_ms() + 10_000).await;
+    // A crash that is still to come would come while everything is judged.
+    sim.heal().await;
     sim.all_along();
 }
