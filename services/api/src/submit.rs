@@ -7,7 +7,7 @@ use fanfold_domain::ids::{PlanId, TargetId};
 use fanfold_domain::plan::{PlanEvent, PlanSpec, Seal};
 use fanfold_ledger::port::{Append, Appended};
 use fanfold_ledger::write::Writer;
-use fanfold_wire::api::{ApiError, SubmitRequest, Submitted};
+use fanfold_wire::api::{ApiError, Problem, SubmitRequest, Submitted};
 use fanfold_wire::digest::targets_sha256;
 use fanfold_wire::document::PlanDocument;
 use fanfold_wire::event::{Envelope, EventError, Header, decode_plan, encode, plan_data, targets_id};
@@ -19,6 +19,8 @@ use crate::{Deps, ledger_error};
 
 /// Bytes of ids in one chunk of the target list.
 const CHUNK_BYTES: usize = 512 * 1024;
+/// Bytes of a document that is parsed where it comes in.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Characters kept of who submits.
 const BY_CHARS_MAX: usize = 100;
 /// How long a sealed plan may take to come into view before the answer is given anyway.
@@ -27,9 +29,7 @@ const VIEW_WITHIN: Duration = Duration::from_secs(5);
 /// `plan.submit`
 pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submitted, ApiError> {
     let bytes = document(deps, &request).await?;
-    // A list of 100,000 stores takes a moment to check; other requests go on meanwhile.
-    let parsed = tokio::task::spawn_blocking(move || PlanDocument::parse(&bytes)).await;
-    let document = parsed.map_err(|e| ApiError::new("INTERNAL", e.to_string()))?.map_err(ApiError::of_problems)?;
+    let document = parsed(bytes).await?.map_err(ApiError::of_problems)?;
     if let Some(existing) = existing(deps, &document.plan_id).await? {
         return same_or_refused(existing, &document);
     }
@@ -55,6 +55,15 @@ pub(crate) async fn submit(deps: &Deps, request: SubmitRequest) -> Result<Submit
             }
         },
     }
+}
+
+/// A list of 100,000 stores takes a moment to check: other requests go on meanwhile. A short one isn't worth another thread.
+async fn parsed(bytes: Bytes) -> Result<Result<PlanDocument, Vec<Problem>>, ApiError> {
+    if bytes.len() <= INLINE_BYTES_MAX {
+        return Ok(PlanDocument::parse(&bytes));
+    }
+    let parsed = tokio::task::spawn_blocking(move || PlanDocument::parse(&bytes)).await;
+    parsed.map_err(|e| ApiError::new("INTERNAL", e.to_string()))
 }
 
 async fn document(deps: &Deps, request: &SubmitRequest) -> Result<Bytes, ApiError> {

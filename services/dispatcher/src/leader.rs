@@ -7,7 +7,6 @@ use std::time::Duration;
 use fanfold_domain::dispatch::{Hq, Step};
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::{PlanId, TerminalId};
-use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::lead::Keeper;
 use fanfold_ledger::open::{Changes, Model, Position, Subscription};
 use fanfold_ledger::port::{Appended, BoxStream, BusMessage, Fence, FencedError, LedgerError};
@@ -36,6 +35,7 @@ const RATES_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(131_071);
 const SAID_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(99);
 const SAID_PAUSE_MS: i64 = 60_000;
 
+mod cancel;
 mod inbox;
 mod waiting;
 
@@ -314,25 +314,6 @@ impl Leader<'_> {
                     }
                 }
             }
-        }
-    }
-
-    /// `plan.cancelled` once a cancel decision for every open task is in view.
-    fn look_at_cancel(&mut self, model: &Model, plan: &PlanId) {
-        let (Some(view), Some(work)) = (model.plan(plan), self.work.plans.get_mut(plan)) else { return };
-        let asked = view.plan.cancel.is_some() && view.plan.cancelled_seq.is_none();
-        let decided = view.tasks.iter().all(|t| t.state.is_final() || t.cancelling);
-        if planted::is(Planted::CancelledTooSoon) && asked && !work.cancelling {
-            work.cancelling = true;
-            self.work.outbox.push_front(Decision { plan: plan.clone(), task: None, event: None });
-        }
-        if asked
-            && decided
-            && !work.cancelling
-            && work.deciding.values().all(|d| matches!(d, Deciding::Stored(seq) if *seq <= view.last_seq))
-        {
-            work.cancelling = true;
-            self.work.outbox.push_back(Decision { plan: plan.clone(), task: None, event: None });
         }
     }
 

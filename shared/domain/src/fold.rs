@@ -7,7 +7,6 @@
 use crate::event::{LoggedTaskEvent, TaskEvent, TimeoutKind, Verdict, Writer};
 use crate::ids::{StageId, TargetId, TaskId, TerminalId};
 use crate::plan::Plan;
-use crate::planted::{self, Planted};
 use crate::retry::ErrorClass;
 use crate::rules::Rules;
 use crate::sets::{TaskSet, base_set};
@@ -232,7 +231,7 @@ impl Fold<'_> {
         }
         let revived = self.task.state == TaskState::Failed
             && matches!(self.task.failure, Some(FailReason::Exhausted | FailReason::Expired))
-            && !(self.plan.closed_before(self.seq) || planted::is(Planted::LateSuccessIgnored));
+            && !(self.plan.closed_before(self.seq) || crate::planted::is(crate::planted::Planted::LateSuccessIgnored));
         if self.task.state.is_final() && !revived {
             return self.absorb_end(attempt, Outcome::Succeeded, None);
         }

@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod checks;
+mod faults;
 pub mod handle;
 pub mod terminal;
 

@@ -62,7 +62,7 @@ pub struct Told {
     pub rows: Counts,
 }
 
-/// Plan, event and sequence of what HQ has confirmed to a person.
+/// What people asked for and HQ confirmed: plan, event, sequence.
 pub type Noted = (String, &'static str, u64);
 
 /// A history under way.
@@ -84,7 +84,7 @@ pub struct Sim {
     pub tainted: BTreeSet<String>,
     /// Terminals that said goodbye.
     pub leavers: BTreeSet<String>,
-    /// What people asked for and HQ confirmed.
+    /// What people asked for and HQ confirmed: plan, event, sequence.
     pub noted: Arc<Mutex<Vec<Noted>>>,
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
@@ -340,6 +340,7 @@ async fn live(sim: &mut Sim, submitting: Vec<tokio::task::JoinHandle<()>>) {
     );
     // Nothing new is to be seen until the plans expire: most histories don't wait for it.
     let closes = sim.chance.percent(90);
+    sim.the_projector_crashes_at_the_end();
     for plan in sim.plans.clone() {
         if closes && !sim.is_over(&plan) {
             people::closes(sim, &plan).await;
@@ -364,5 +365,7 @@ async fn after_the_end(sim: &mut Sim) {
         }
     }
     sim.pass_until(sim.w.clock.now_ms() + 10_000).await;
+    // A crash that is still to come would come while everything is judged.
+    sim.heal().await;
     sim.all_along();
 }

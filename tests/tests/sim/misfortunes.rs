@@ -1,7 +1,7 @@
 //! What goes wrong, drawn from the seed: one misfortune at a time, each with the moment at which it is over.
 
 use fanfold_ledger::port::Log;
-use fanfold_tests::world::handle::{Fault, Faults};
+use fanfold_tests::world::handle::{Fault, Faults, Op, When};
 use fanfold_tests::world::{Process, ROLES, Role};
 use fanfold_wire::subjects;
 
@@ -111,6 +111,20 @@ impl Sim {
         self.faults(second, role).unwrap().crash_at(op, when, after);
         if role == Role::Api {
             people::asks(self);
+        }
+    }
+
+    /// What ends while the projector crashes is written once by nobody else: it is made to happen in half of the histories.
+    pub fn the_projector_crashes_at_the_end(&mut self) {
+        for second in [false, true] {
+            let after = self.chance.below(6) as u32;
+            if self.chance.percent(50)
+                && let Some(faults) = self.faults(second, Role::Projector)
+            {
+                let (op, when) = *self.chance.clone().of_these(&[(Op::Checkpoint, When::After), (Op::Checkpoint, When::Before)]);
+                faults.crash_at(op, when, after);
+                self.planned.insert((second, Role::Projector), (op, when));
+            }
         }
     }
 
