@@ -55,7 +55,7 @@ pub fn line(stored: &Stored) -> Option<String> {
     serde_json::to_string(&Line { seq: stored.seq, time_ms: stored.time_ms, subject, id, event, payload }).ok()
 }
 
-/// Reads lines as [`line`] writes them; sequences must rise.
+/// Reads lines as [`line()`] writes them; sequences must rise.
 ///
 /// # Errors
 /// [`LogFileError`] with the first bad line.
