@@ -185,6 +185,7 @@ mod tests {
         pause().await;
         let third = begin(&task, 3);
         assert_eq!(account.problems().len(), 1, "two at once");
+        pause().await;
         drop((second, third));
         pause().await;
         let _again = begin(&task, 3);
