@@ -89,6 +89,8 @@ pub struct Sim {
     /// What was seen that must never be.
     pub broken: Arc<Mutex<Vec<String>>>,
     agenda_number: u64,
+    /// Everything is well and the plans end.
+    pub ending: bool,
 }
 
 impl Sim {
@@ -131,6 +133,7 @@ impl Sim {
             noted: Arc::default(),
             broken: Arc::default(),
             agenda_number: 0,
+            ending: false,
         };
         sim.w.sleep(10).await;
         sim.terminals(slow, pace);

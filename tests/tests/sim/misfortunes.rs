@@ -116,6 +116,7 @@ impl Sim {
 
     /// What ends while the projector crashes is written once by nobody else: it is made to happen in half of the histories.
     pub fn the_projector_crashes_at_the_end(&mut self) {
+        self.ending = true;
         for second in [false, true] {
             let after = self.chance.below(6) as u32;
             if self.chance.percent(50)
@@ -139,7 +140,13 @@ impl Sim {
                 }
                 self.process(second).stop(role);
                 let ms = self.chance.below(3_000);
-                self.later(ms, Undo::Restart(second, role));
+                if self.ending && !second && ms < 1_500 {
+                    // With it the whole process: what its fold still knew of a plan that has ended is gone.
+                    ROLES.iter().for_each(|role| self.w.hq.stop(*role));
+                    self.later(ms, Undo::HqBack);
+                } else {
+                    self.later(ms, Undo::Restart(second, role));
+                }
             }
         }
         self.bury_terminals();
