@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fanfold_ledger::port::*;
 use fanfold_ledger::watch;
@@ -60,6 +60,8 @@ pub struct Faults {
     pub(super) reply: Mutex<Option<String>>,
     crash: Mutex<Option<(Op, When, u32)>>,
     dead: AtomicBool,
+    /// How often the log was asked where it ends.
+    pub ends_asked: AtomicU64,
 }
 
 impl Default for Faults {
@@ -70,6 +72,7 @@ impl Default for Faults {
             reply: Mutex::default(),
             crash: Mutex::default(),
             dead: AtomicBool::new(false),
+            ends_asked: AtomicU64::new(0),
         }
     }
 }

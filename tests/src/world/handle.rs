@@ -1,6 +1,7 @@
 //! A service's own handle on the ledger in memory: it can be frozen, and its appends can fail the way a network makes them fail.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -81,6 +82,7 @@ impl Log for Handle {
     }
 
     async fn last_seq(&self) -> Result<u64, LedgerError> {
+        self.faults.ends_asked.fetch_add(1, Ordering::Relaxed);
         self.faults.thawed().await;
         self.inner.last_seq().await
     }

@@ -1,10 +1,11 @@
 //! What a terminal that repeats itself or sends too much comes to: bounded in the log, in answers and in what is looked at.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fanfold_domain::ids::{TaskId, TerminalId};
 use fanfold_domain::task::TaskState;
-use fanfold_ledger::port::Bus;
+use fanfold_ledger::port::{Bus, Log};
 use fanfold_tests::world::terminal::{Act, event, send};
 use fanfold_tests::world::{Role, World};
 use fanfold_wire::terminal::{ReportStatus, SyncAnswer, SyncStatus};
@@ -104,4 +105,23 @@ async fn an_array_is_no_report_and_no_sync_and_that_is_said() {
         assert!(answer.message.is_some() && answer.retry_after_ms == Some(60_000));
     }
     assert_eq!(written(&w).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_herd_that_knows_more_than_the_log_asks_for_its_end_once() {
+    let w = World::new().await;
+    let before = w.hq.faults(Role::Dispatcher).ends_asked.load(Ordering::Relaxed);
+    let ask = |n: usize| {
+        let sync = json!({ "journal": format!("j{n}"), "boot": format!("b{n}"), "beatIntervalMs": 1_000, "knownSeq": 1_u64 << 50, "holds": [] });
+        let ledger = w.ledger.clone();
+        async move { ledger.request(&format!("ff.sync.S{n}"), sync.to_string().into(), Duration::from_secs(5)).await.unwrap() }
+    };
+    let answers = futures::future::join_all((0..400).map(ask)).await;
+    let end = w.ledger.last_seq().await.unwrap();
+    for answer in answers {
+        let answer: SyncAnswer = serde_json::from_slice(&answer).unwrap();
+        assert_eq!((answer.status, answer.log_end_seq), (SyncStatus::Later, Some(end)), "{answer:?}");
+    }
+    let asked = w.hq.faults(Role::Dispatcher).ends_asked.load(Ordering::Relaxed) - before;
+    assert!((1..=4).contains(&asked), "the log was asked {asked} times for 400 terminals");
 }

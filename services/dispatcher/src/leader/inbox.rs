@@ -135,11 +135,13 @@ impl Leader<'_> {
 
     /// Answers a bounded number of those that wait.
     pub(super) async fn answer_syncs(&mut self) {
+        // The log's end is asked for once at most: all of these had been sent before.
+        let mut log_end = None;
         for _ in 0..SYNCS_ANSWERED_PER_TURN {
             let Some((id, message)) = self.syncs.next() else { return };
             let Some(reply) = message.reply else { continue };
             let answer = match strict::from_slice::<SyncRequest>(&message.payload) {
-                Ok(request) => match self.restored_end(&id, &request).await {
+                Ok(request) => match self.restored_end(&id, &request, &mut log_end).await {
                     Some(end) => {
                         SyncAnswer { log_end_seq: Some(end), ..SyncAnswer::bare(SyncStatus::Later, end, Some(AGAIN_MS)) }
                     }
@@ -158,15 +160,24 @@ impl Leader<'_> {
     }
 
     /// Where the log ends, when that is before what a terminal knows: HQ was restored from an older backup. A view that is merely behind
-    /// is no proof, so the log's leader is asked.
-    async fn restored_end(&self, id: &TerminalId, request: &SyncRequest) -> Option<u64> {
+    /// is no proof, so the log's leader is asked; `log_end` is what it has said about this turn's syncs, `Some(None)` that it said nothing.
+    async fn restored_end(&mut self, id: &TerminalId, request: &SyncRequest, log_end: &mut Option<Option<u64>>) -> Option<u64> {
         let behind = self.hq().caught_up && self.deps.open.read().seq() < request.known_seq;
         if !behind {
             return None;
         }
-        let asked = tokio::time::timeout(LOG_END_WITHIN, self.deps.ledger.last_seq()).await;
-        let end = asked.ok()?.ok().filter(|end| *end < request.known_seq)?;
-        tracing::warn!(terminal = %id, known_seq = request.known_seq, end, "a terminal knows more than the log holds: HQ was restored from an older backup");
+        let end = match *log_end {
+            Some(end) => end,
+            None => {
+                let asked = tokio::time::timeout(LOG_END_WITHIN, self.deps.ledger.last_seq()).await;
+                *log_end.insert(asked.ok().and_then(Result::ok))
+            }
+        };
+        let end = end.filter(|end| *end < request.known_seq)?;
+        if let Some(held_back) = self.said_restored.may_say(id, self.deps.clock.now_ms()) {
+            tracing::warn!(terminal = %id, known_seq = request.known_seq, end, since_said = held_back,
+                "a terminal knows more than the log holds: HQ was restored from an older backup");
+        }
         Some(end)
     }
 
