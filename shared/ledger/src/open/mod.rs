@@ -246,6 +246,7 @@ impl Shared {
                     }
                 }
             }
+            model.note_last(&messages);
             let released = mailboxes.iter().filter(|m| m.holds_over()).map(|m| m.released()).min();
             model.prune(released);
         }

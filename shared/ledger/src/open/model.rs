@@ -185,8 +185,14 @@ impl Model {
             return None;
         }
         self.seq = message.seq;
-        self.last = Some(message.clone());
         self.fold(message, event)
+    }
+
+    /// Remembers the end of a batch that was applied, for its mark.
+    pub(super) fn note_last(&mut self, messages: &[Stored]) {
+        if let Some(last) = messages.last().filter(|last| last.seq == self.seq) {
+            self.last = Some(last.clone());
+        }
     }
 
     /// Folds one message of a filtered read, where sequences of other plans are mixed in any order.
