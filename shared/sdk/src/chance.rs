@@ -5,11 +5,36 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// SplitMix64: small, well known, the same on every machine and in every release. Not for anything that must not be guessed.
+#[derive(Debug, Clone)]
+pub struct SplitMix64(u64);
+
+impl SplitMix64 {
+    /// The sequence of a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`; 0 when `bound` is 0. Slightly uneven, which matters to nobody who may use this.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound.max(1)
+    }
+}
+
 /// A source of random numbers. Clones of a seeded one draw from the same sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Chance {
-    /// State of SplitMix64; `None`: the machine's own randomness.
-    seeded: Option<Arc<Mutex<u64>>>,
+    /// `None`: the machine's own randomness.
+    seeded: Option<Arc<Mutex<SplitMix64>>>,
 }
 
 impl Chance {
@@ -20,17 +45,12 @@ impl Chance {
 
     /// The same sequence for the same seed, for tests. Not for anything that must not be guessed.
     pub fn seeded(seed: u64) -> Self {
-        Self { seeded: Some(Arc::new(Mutex::new(seed))) }
+        Self { seeded: Some(Arc::new(Mutex::new(SplitMix64::new(seed)))) }
     }
 
     fn next(&self) -> u64 {
         let Some(seeded) = &self.seeded else { return rand::random() };
-        let mut state = seeded.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        seeded.lock().unwrap_or_else(PoisonError::into_inner).next_u64()
     }
 
     /// From 0 to below 1.
@@ -61,6 +81,14 @@ impl Chance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_published_algorithm() {
+        let mut numbers = SplitMix64::new(1_234_567);
+        assert_eq!([numbers.next_u64(), numbers.next_u64()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        assert_eq!(numbers.below(0), 0);
+        assert!((0..1_000).all(|_| numbers.below(7) < 7));
+    }
 
     #[test]
     fn a_seed_repeats_itself_and_the_system_does_not() {

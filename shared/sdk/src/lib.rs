@@ -28,7 +28,7 @@ mod stats;
 mod terminal;
 pub mod transport;
 
-pub use chance::Chance;
+pub use chance::{Chance, SplitMix64};
 pub use clock::WallClock;
 pub use config::TerminalConfig;
 pub use connects::Connects;

@@ -2,31 +2,25 @@
 
 use std::time::Duration;
 
+use fanfold_sdk::SplitMix64;
+
 use crate::stack::ROLES;
 
-/// Splitmix64: small, well known, the same everywhere.
+/// Numbers of a seed.
 #[derive(Debug, Clone)]
-pub struct Draw(u64);
+pub struct Draw(SplitMix64);
 
 impl Draw {
     /// A sequence of its own for each seed and purpose.
     pub fn new(seed: u64, purpose: u64) -> Self {
-        let mut draw = Self(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        draw.next();
-        draw
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let mut numbers = SplitMix64::new(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        numbers.next_u64();
+        Self(numbers)
     }
 
     /// From `from` up to, but not including, `to`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
-        from + self.next() % (to - from).max(1)
+        from + self.0.below(to - from)
     }
 
     /// One time in `n`.

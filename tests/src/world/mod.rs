@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use fanfold::host::Role;
 use fanfold_domain::ids::{PlanId, TaskId};
 use fanfold_domain::plan::{PlanEvent, SummaryKind};
 use fanfold_domain::task::{Task, TaskState};
@@ -37,16 +38,7 @@ use terminal::{Account, Act, Options, SimTerminal};
 pub const EPOCH_MS: i64 = 1_700_000_000_000;
 pub const BEAT_MS: u64 = 1_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    Api,
-    Recorder,
-    Dispatcher,
-    Projector,
-    Convergence,
-}
-
-pub const ROLES: [Role; 5] = [Role::Api, Role::Recorder, Role::Dispatcher, Role::Projector, Role::Convergence];
+pub const ROLES: [Role; 5] = Role::ALL;
 
 struct Running {
     faults: Arc<Faults>,

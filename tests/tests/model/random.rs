@@ -1,5 +1,6 @@
 //! Random histories of one plan, as stored messages: anything at any time, repeated, out of order, by whom it may not be.
 
+use fanfold_sdk::SplitMix64;
 use serde_json::{Value, json};
 
 use crate::Stored;
@@ -9,17 +10,17 @@ const TARGETS: usize = 3;
 const SEALED_MS: i64 = 1_700_000_000_000;
 const CODES: [&str; 8] = ["BUSY", "ALREADY_DONE", "BIZ_1", "NET_1", "TIMEOUT", "LOST", "SCHEMA_INVALID", "UNKNOWN_TYPE"];
 
-/// A splitmix64 generator: small, and the same on every machine.
-pub(crate) struct Random(pub(crate) u64);
+/// Numbers of a seed.
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     /// A number below `n`.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+        self.0.below(n)
     }
 
     fn pick<T: Clone>(&mut self, from: &[T]) -> T {
@@ -64,7 +65,7 @@ fn submitted() -> Value {
 
 /// A history; the same for the same seed.
 pub(crate) fn history(seed: u64) -> Vec<Stored> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut log = Writer { stored: Vec::new(), now_ms: SEALED_MS, handed_out: [0; TARGETS] };
     log.plan("submitted", &submitted());
     let targets: Vec<String> = (0..TARGETS).map(|i| format!("T{i}")).collect();

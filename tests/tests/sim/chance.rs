@@ -1,29 +1,27 @@
 //! What chance has in store: SplitMix64, so that a seed means the same on every machine and for ever.
 
+use fanfold_sdk::SplitMix64;
+
 /// A stream of numbers from a seed.
 #[derive(Debug, Clone)]
-pub struct Chance(u64);
+pub struct Chance(SplitMix64);
 
 impl Chance {
     /// The stream of a seed; different `purpose`s of one seed give streams that have nothing to do with each other.
     pub fn of(seed: u64, purpose: u64) -> Self {
-        let mut chance = Self(seed ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03));
-        chance.next();
-        chance
+        let mut numbers = SplitMix64::new(seed ^ purpose.wrapping_mul(0xd1b5_4a32_d192_ed03));
+        numbers.next_u64();
+        Self(numbers)
     }
 
     /// The next number.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// One of `0..n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.below(n)
     }
 
     /// One of `from..to`.

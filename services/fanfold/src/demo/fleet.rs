@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use fanfold_domain::ids::TerminalId;
-use fanfold_terminal::fixture::{ExpectedStore, write_store};
+use fanfold_terminal::fixture::{ExpectedStore, SplitMix64, write_store};
 use fanfold_terminal::host::{Fault, HostSpec, HostedTerminal};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -153,19 +153,6 @@ impl HostProcess {
     }
 }
 
-/// Splitmix64: small, well known, the same everywhere.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 /// Which store has which fault: drawn without replacement, so that shares are exact.
 fn draw(args: &DemoArgs) -> Result<Vec<HostedTerminal>, CliError> {
     let shares = [
@@ -182,9 +169,9 @@ fn draw(args: &DemoArgs) -> Result<Vec<HostedTerminal>, CliError> {
     }
     let stores = args.stores as usize;
     let mut order: Vec<usize> = (0..stores).collect();
-    let mut draw = Draw(args.seed);
+    let mut numbers = SplitMix64::new(args.seed);
     for i in (1..stores).rev() {
-        order.swap(i, (draw.next() % (i as u64 + 1)) as usize);
+        order.swap(i, numbers.below(i as u64 + 1) as usize);
     }
     let mut faults: Vec<Vec<Fault>> = vec![Vec::new(); stores];
     let mut order = order.into_iter();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fanfold_sdk::SplitMix64;
+
 /// Which way a message goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leg {
@@ -32,12 +34,9 @@ pub fn bad_air(seed: u64, late_ms: u64, lost: u64, twice: u64) -> Air {
     })
 }
 
-/// SplitMix64's output function.
+/// The first number of a seed.
 pub(super) fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    SplitMix64::new(seed).next_u64()
 }
 
 /// A terminal's line, over all its lives and processes.
