@@ -57,6 +57,11 @@ pub enum Command {
     Up(cmd::up::UpArgs),
     /// Run services on an existing nats-server
     Serve(cmd::serve::ServeArgs),
+    /// Measure: the whole job against bare publishes of the same bytes
+    Bench(cmd::bench::BenchArgs),
+    /// Run a crowd of terminals; started by the bench
+    #[command(hide = true)]
+    BenchCrowd(cmd::bench::CrowdArgs),
     /// Run simulated terminals; started by the demo
     #[command(hide = true)]
     TerminalHost(cmd::demo::TerminalHostArgs),

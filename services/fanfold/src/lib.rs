@@ -5,7 +5,9 @@
 //!
 //! Reading order: [`cli`] (what can be said), [`cmd`] (what is done), [`render`] (how it looks), [`verify`] (is it true).
 
+pub mod bench;
 pub mod carry;
+mod child;
 pub mod cli;
 pub mod client;
 pub mod cmd;
@@ -89,6 +91,8 @@ async fn start(cli: Cli, out: Out) -> Result<Exit, CliError> {
         Command::Backup(args) => cmd::backup::run(&args, &cli.global, &out).await,
         Command::Restore(args) => cmd::restore::run(&args, &cli.global, &out).await,
         Command::Demo(args) => cmd::demo::run(&args, &cli.global, &out).await,
+        Command::Bench(args) => cmd::bench::run(&args, &cli.global, &out).await,
+        Command::BenchCrowd(args) => cmd::bench::run_host(&args, &out).await,
         Command::TerminalHost(args) => cmd::demo::run_host(&args, &out).await,
         Command::ExitCodes => out.text(exit::TABLE).map(|()| Exit::Ok),
         command => {
@@ -138,7 +142,9 @@ pub async fn execute(command: Command, session: &Session) -> Result<Exit, CliErr
         | Command::Serve(_)
         | Command::TerminalHost(_)
         | Command::Backup(_)
-        | Command::Restore(_) => {
+        | Command::Restore(_)
+        | Command::Bench(_)
+        | Command::BenchCrowd(_) => {
             Err(CliError::Usage("this command makes its own connection and can't be run in another's".to_owned()))
         }
     }

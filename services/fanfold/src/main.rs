@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// See docs/adr/0012-mimalloc.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     fanfold::run(std::env::args_os()).await

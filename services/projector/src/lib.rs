@@ -42,6 +42,9 @@ impl Default for ProjectorConfig {
     }
 }
 
+/// The pause before a flush, in times the last flush's own, and at most in times `flush_ms`.
+const PAUSE_FOR_FLUSH: u32 = 3;
+const PAUSE_MAX: u32 = 8;
 /// Ended plans folded before the shutdown is looked at again.
 const ENDED_PER_TURN: usize = 16;
 
@@ -113,6 +116,7 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
         written_seq: 0,
         flush: flush::Flush::default(),
         at: Instant::now(),
+        took: Duration::ZERO,
         keep: keep::Keep::begin(deps, checkpoint.as_ref(), found.as_ref().map_or(0, |e| e.revision), healed).await?,
     };
     if !writer.heal(checkpoint, shutdown).await? {
@@ -132,7 +136,7 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
         let ending = tokio::select! {
             biased;
             () = shutdown.wait() => true,
-            () = tokio::time::sleep(Duration::from_millis(deps.config.flush_ms)) => false,
+            () = tokio::time::sleep(writer.pause()) => false,
         };
         if position.borrow().reconnects != reconnects {
             return Ok(Ended::Reconnected);
@@ -164,11 +168,20 @@ struct Writer<'d> {
     flush: flush::Flush,
     /// When the checkpoint was last known to be this writer's.
     at: Instant,
+    /// How long the last flush took.
+    took: Duration,
     /// Watches over what is written.
     keep: keep::Keep,
 }
 
 impl Writer<'_> {
+    /// From a change to its flush. Where a flush takes long, because much changes or the server is busy, the next one waits longer and
+    /// finds more to write once: a view never takes more than a part of what the work itself needs.
+    fn pause(&self) -> Duration {
+        let flush = Duration::from_millis(self.deps.config.flush_ms);
+        (self.took * PAUSE_FOR_FLUSH).clamp(flush, flush * PAUSE_MAX)
+    }
+
     /// Writes what the fold has no more: plans that ended since the checkpoint. Where there is none the audit writes what is missing.
     /// `false`: interrupted by the shutdown.
     async fn heal(&mut self, checkpoint: Option<Checkpoint>, shutdown: &Shutdown) -> Result<bool, LedgerError> {
@@ -193,6 +206,7 @@ impl Writer<'_> {
         if self.at.elapsed() > self.deps.lease() / 2 && !self.still_mine().await? {
             return Ok(false);
         }
+        let begun = Instant::now();
         let records_first = !planted::is(Planted::CheckpointFirst);
         if records_first {
             self.flush.write(self.deps, taken).await?;
@@ -217,6 +231,7 @@ impl Writer<'_> {
         }
         self.written_seq = seq;
         self.at = Instant::now();
+        self.took = self.at - begun;
         Ok(true)
     }
 

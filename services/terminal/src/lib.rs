@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod collect_log;
+pub mod crowd;
 pub mod fixture;
 pub mod handlers;
 pub mod host;

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub mod backup;
+pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod events;

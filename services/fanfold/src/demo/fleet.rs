@@ -1,16 +1,15 @@
 //! The stores: their folders, their faults, and the processes their terminals run in.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use fanfold_domain::ids::TerminalId;
 use fanfold_terminal::fixture::{ExpectedStore, SplitMix64, write_store};
 use fanfold_terminal::host::{Fault, HostSpec, HostedTerminal};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::plan::DATE;
+use crate::child::ChildProcess;
 use crate::cmd::demo::{DemoArgs, DemoHandler, DemoJournal};
 use crate::error::CliError;
 use crate::out::Out;
@@ -22,16 +21,10 @@ const PROCESSES_MAX: usize = 8;
 /// How long a process may take to start or end.
 const PROCESS_WITHIN: Duration = Duration::from_secs(60);
 
-struct HostProcess {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: Lines<BufReader<ChildStdout>>,
-}
-
 /// All stores of the demo.
 pub(crate) struct Fleet {
     terminals: Vec<HostedTerminal>,
-    processes: Vec<HostProcess>,
+    processes: Vec<ChildProcess>,
     executions: Vec<PathBuf>,
     expected: Vec<ExpectedStore>,
 }
@@ -76,11 +69,12 @@ impl Fleet {
             };
             let path = folder.join(format!("host-{i}.json"));
             std::fs::write(&path, serde_json::to_vec(&spec).map_err(internal)?).map_err(|e| CliError::file(&path, e))?;
-            fleet.processes.push(HostProcess::start(&path)?);
+            let args: [&OsStr; 3] = ["terminal-host".as_ref(), "--spec".as_ref(), path.as_ref()];
+            fleet.processes.push(ChildProcess::start("a process of stores", args)?);
             fleet.executions.push(executions);
         }
         for process in &mut fleet.processes {
-            process.hear("ready").await?;
+            process.hear("ready", PROCESS_WITHIN).await?;
         }
         out.note(&format!("{} stores in {} processes of their own", fleet.terminals.len(), fleet.processes.len()));
         Ok(fleet)
@@ -99,57 +93,18 @@ impl Fleet {
     /// Brings the offline stores back.
     pub(crate) async fn bring_back(&mut self) -> Result<(), CliError> {
         for process in &mut self.processes {
-            if let Some(stdin) = &mut process.stdin {
-                stdin.write_all(b"back\n").await.map_err(internal)?;
-                stdin.flush().await.map_err(internal)?;
-            }
+            process.tell("back").await?;
         }
         Ok(())
     }
 
     /// Ends every process and gives what the stores know.
     pub(crate) async fn stop(mut self) -> Result<Expected, CliError> {
-        for process in &mut self.processes {
-            process.stdin = None;
-        }
-        for process in &mut self.processes {
-            match tokio::time::timeout(PROCESS_WITHIN, process.child.wait()).await {
-                Ok(Ok(status)) if status.success() => {}
-                Ok(Ok(status)) => return Err(CliError::Internal(format!("a process of stores ended with {status}"))),
-                Ok(Err(error)) => return Err(internal(error)),
-                Err(_) => return Err(CliError::Internal("a process of stores did not end".into())),
-            }
+        self.processes.iter_mut().for_each(ChildProcess::close);
+        for process in self.processes {
+            process.ended(PROCESS_WITHIN).await?;
         }
         Ok(Expected { executions: self.executions, stores: self.expected })
-    }
-}
-
-impl HostProcess {
-    fn start(spec: &Path) -> Result<Self, CliError> {
-        let program = std::env::current_exe().map_err(internal)?;
-        let mut child = Command::new(&program)
-            .arg("terminal-host")
-            .arg("--spec")
-            .arg(spec)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // A Ctrl-C is for the demo alone; it ends its stores in order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|e| CliError::file(&program, e))?;
-        let stdin = child.stdin.take();
-        let stdout = child.stdout.take().ok_or_else(|| CliError::Internal("no stdout of a process of stores".into()))?;
-        Ok(Self { child, stdin, stdout: BufReader::new(stdout).lines() })
-    }
-
-    /// Waits for a line that begins with `word`.
-    async fn hear(&mut self, word: &str) -> Result<(), CliError> {
-        let line = tokio::time::timeout(PROCESS_WITHIN, self.stdout.next_line()).await;
-        match line {
-            Ok(Ok(Some(line))) if line.starts_with(word) => Ok(()),
-            other => Err(CliError::Internal(format!("a process of stores did not say `{word}` but {other:?}"))),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
@@ -23,6 +24,8 @@ const TERMINALS: &str = "fanfold-terminals";
 const CHECKPOINT: &str = "checkpoint";
 /// Unanswered puts at a time. They wait for no sync of the disk, so many may be under way.
 const PUTS_IN_FLIGHT: usize = 2_048;
+/// Records between two acks.
+const RUN_MAX: usize = 500;
 
 type Records = BoxStream<Result<Entry, LedgerError>>;
 
@@ -34,13 +37,59 @@ impl JetStreamLedger {
         let budget = self.budget();
         // Two writes of one key under way at once could overtake each other in a retry: only the last is sent.
         let last: HashMap<String, Bytes> = records.into_iter().collect();
-        let puts: Vec<_> = last.into_iter().map(|(key, value)| self.put_record(bucket, key, value, budget)).collect();
-        stream::iter(puts).buffer_unordered(PUTS_IN_FLIGHT).try_collect().await
+        let last: Vec<(String, Bytes)> = last.into_iter().collect();
+        for run in last.chunks(RUN_MAX) {
+            // Where it is not certain that each is stored, each is put again and asked for its own ack.
+            if !self.put_run(bucket, run).await {
+                let puts: Vec<_> = run.iter().map(|(key, value)| self.put_record(bucket, key, value, budget)).collect();
+                stream::iter(puts).buffer_unordered(PUTS_IN_FLIGHT).try_collect::<()>().await?;
+            }
+        }
+        Ok(())
     }
 
-    async fn put_record(&self, bucket: &str, key: String, value: Bytes, budget: Budget) -> Result<(), LedgerError> {
+    /// Puts a run of records with acks for its first and last one only. The server takes a connection's messages in order and counts
+    /// what it stores: as many revisions between the two acks as records were sent means that each is stored. `false`: it is not certain.
+    async fn put_run(&self, bucket: &str, run: &[(String, Bytes)]) -> bool {
+        let [first, between @ .., last] = run else { return false };
+        if between.is_empty() {
+            return false;
+        }
+        let bytes = run.iter().map(|(_, value)| value.len()).sum();
+        let timeout = self.timeout(bytes);
+        let acked = |(key, value): &(String, Bytes)| {
+            // Handed over at the first poll: what is sent before or after it stays before or after it.
+            let put = self.publish_acked(kv_subject(bucket, key), HeaderMap::new(), value.clone(), timeout);
+            Box::pin(tokio::task::unconstrained(put))
+        };
+        let sent = async {
+            let turn = self.inner.sending.lock().await;
+            let mut begun = acked(first);
+            let early = futures::poll!(begun.as_mut());
+            for (key, value) in between {
+                self.inner.client.publish(kv_subject(bucket, key), value.clone()).await.ok()?;
+            }
+            let mut ended = acked(last);
+            let late = futures::poll!(ended.as_mut());
+            drop(turn);
+            let begun = match early {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => begun.await,
+            };
+            let ended = match late {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => ended.await,
+            };
+            Some((begun.ok()?.seq, ended.ok()?.seq))
+        };
+        // While disconnected the client's buffer fills up and publishing waits.
+        let stored = tokio::time::timeout(timeout * 2, sent).await;
+        matches!(stored, Ok(Some((from, to))) if to.checked_sub(from) == Some(run.len() as u64 - 1))
+    }
+
+    async fn put_record(&self, bucket: &str, key: &str, value: &Bytes, budget: Budget) -> Result<(), LedgerError> {
         loop {
-            let sent = self.publish_acked(kv_subject(bucket, &key), HeaderMap::new(), value.clone(), self.timeout(value.len()));
+            let sent = self.publish_acked(kv_subject(bucket, key), HeaderMap::new(), value.clone(), self.timeout(value.len()));
             let Err(failure) = sent.await else { return Ok(()) };
             match retry_or_refused(failure)? {
                 ControlFlow::Continue(reason) => budget.pause(&reason).await?,

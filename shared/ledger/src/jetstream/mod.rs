@@ -10,6 +10,7 @@ mod buckets;
 mod bus;
 mod connect;
 mod fenced;
+mod floor;
 mod known;
 mod log;
 mod objects;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use self::connect::ConnectOpts;
+pub use self::floor::{FloorMode, FloorSizes, Measured, StreamSize};
 use self::known::Known;
 pub use self::provision::{ProvisionOpts, compression_of};
 pub use self::snapshot::{CARRIED, CarryError, STATE_STREAM, StreamHead, StreamState};

@@ -1,0 +1,111 @@
+//! A crowd for measurements: very many terminals in one process, over few connections, with memory journals and instant handlers.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fanfold_process::shutdown::Shutdown;
+use fanfold_sdk::connection::{Connection, ConnectionOptions, connect};
+use fanfold_sdk::wire::domain::ids::TerminalId;
+use fanfold_sdk::{
+    Handler, HandlerError, MemoryJournal, Registry, RunContext, Terminal, TerminalConfig, TerminalError, TerminalHandle,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// What a crowd is told, as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CrowdSpec {
+    /// The server.
+    pub url: String,
+    /// How many terminals; their ids are those of [`crowd_id`], from 0.
+    pub terminals: u32,
+    /// Over how many connections.
+    pub connections: u32,
+    /// Heartbeat interval, in milliseconds.
+    pub beat_interval_ms: u64,
+    /// Tasks at once at each terminal.
+    pub slots: u32,
+}
+
+/// Id of the `n`th terminal of a crowd.
+pub fn crowd_id(n: u32) -> String {
+    format!("S{n:06}")
+}
+
+/// Answers `noop@1` at once, with a result of about 300 bytes.
+struct Instant;
+
+#[async_trait]
+impl Handler for Instant {
+    async fn run(&self, ctx: RunContext) -> Result<Box<RawValue>, HandlerError> {
+        let target = &ctx.task.target;
+        let result = json!({
+            "store": target, "appVersion": "4.18.0", "lines": 48_211, "errors": 17, "warnings": 240,
+            "levels": { "INFO": 47_954, "WARN": 240, "ERROR": 17 }, "first": "2026-09-17T08:00:01+08:00",
+            "last": "2026-09-17T21:59:58+08:00", "configSha256": "2f7a8896b386711189137684dc4338d13497e27abb1bde9c06db5919e231e7ad",
+        });
+        to_raw_value(&result).map_err(|e| HandlerError::new("INTERNAL", e.to_string()))
+    }
+}
+
+/// The running crowd.
+pub struct Crowd {
+    connections: Vec<Connection>,
+    terminals: Vec<TerminalHandle>,
+}
+
+impl Crowd {
+    /// Connects and starts every terminal.
+    ///
+    /// # Errors
+    /// What keeps a connection or a terminal from starting.
+    pub async fn start(spec: &CrowdSpec) -> Result<Self, TerminalError> {
+        let mut crowd = Self { connections: Vec::new(), terminals: Vec::new() };
+        for n in 0..spec.connections.clamp(1, spec.terminals.max(1)) {
+            let name = format!("fanfold-crowd-{n}");
+            crowd.connections.push(connect(ConnectionOptions { url: spec.url.clone(), name, ..Default::default() }).await?);
+        }
+        let (journal, registry) = (Arc::new(MemoryJournal::new()), Registry::new().with("noop", 1, Arc::new(Instant)));
+        for (n, connection) in (0..spec.terminals).zip(crowd.connections.iter().cycle()) {
+            // A name made of letters and digits is an id.
+            let Ok(id) = TerminalId::new(&crowd_id(n)) else { continue };
+            let config = TerminalConfig {
+                slots: spec.slots,
+                beat_interval_ms: spec.beat_interval_ms,
+                connects: Some(connection.connects.clone()),
+                ..TerminalConfig::new(id)
+            };
+            crowd.terminals.push(Terminal::start(connection.client.clone(), config, registry.clone(), journal.clone()).await?);
+        }
+        Ok(crowd)
+    }
+
+    /// How many terminals run.
+    pub fn len(&self) -> usize {
+        self.terminals.len()
+    }
+
+    /// Whether none runs.
+    pub fn is_empty(&self) -> bool {
+        self.terminals.is_empty()
+    }
+}
+
+/// Runs a crowd as a process of its own until stdin or a signal ends it. Says `ready N` through `say`.
+///
+/// # Errors
+/// As [`Crowd::start`].
+pub async fn run_crowd(spec: &CrowdSpec, shutdown: Shutdown, say: impl Fn(&str)) -> Result<(), TerminalError> {
+    use tokio::io::AsyncReadExt;
+    let crowd = Crowd::start(spec).await?;
+    say(&format!("ready {}", crowd.len()));
+    let (mut stdin, mut end) = (tokio::io::stdin(), [0_u8; 1]);
+    tokio::select! {
+        // Nothing is said on stdin: whatever comes of reading it, whoever started this process is gone.
+        _ = stdin.read(&mut end) => {}
+        () = shutdown.wait() => {}
+    }
+    Ok(())
+}
