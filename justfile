@@ -34,3 +34,7 @@ demo *ARGS:
 # Processes killed, frozen and doubled under load: `just chaos SEED DISTURBANCES`, with the table of what was done.
 chaos SEED="1" DISTURBANCES="100":
     FANFOLD_CHAOS_SEED={{SEED}} FANFOLD_CHAOS_DISTURBANCES={{DISTURBANCES}} cargo test --release -p fanfold-tests --test e2e_chaos -- --nocapture
+
+# The whole job against bare publishes of the same bytes: `just bench --tasks 100000 --durable false`.
+bench *ARGS:
+    cargo run --release -- bench {{ARGS}}

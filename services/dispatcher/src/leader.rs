@@ -106,6 +106,10 @@ pub(crate) async fn lead(deps: &Deps, fence: Fence, mut keeper: Keeper, shutdown
     ended
 }
 
+fn is_in_view(model: &Model, plan: &PlanId, task: u32, seq: u64) -> bool {
+    model.plan(plan).and_then(|view| view.tasks.get(task as usize)).is_some_and(|task| task.decision_seq >= seq)
+}
+
 impl Leader<'_> {
     async fn run(&mut self, inbox: &mut Inbox, keeper: &mut Keeper, shutdown: &Shutdown) -> Result<(), LedgerError> {
         let mut sweep = tokio::time::interval(Duration::from_millis((self.deps.config.beat_ms / 4).clamp(50, 1_000)));
@@ -240,14 +244,18 @@ impl Leader<'_> {
             Err(FencedError::Ledger(error)) => return Err(error),
         };
         let now_ms = self.deps.clock.now_ms();
+        let open = self.deps.open.clone();
+        let model = open.read();
         for (decision, answer) in sent.decisions.iter().zip(answers) {
             match (answer.stored_seq(), decision.task) {
                 (Some(seq), Some(task)) => {
                     if let Some(work) = self.work.plans.get_mut(&decision.plan) {
                         work.deciding.insert(task, Deciding::Stored(seq));
                     }
-                    // The view may have it already: then the change that would wake this task is past.
-                    self.work.wake_at(&decision.plan, task, now_ms);
+                    // Where the view has it already the change that would wake this task is past.
+                    if is_in_view(&model, &decision.plan, task, seq) {
+                        self.work.wake_at(&decision.plan, task, now_ms);
+                    }
                     if matches!(decision.event, Some(TaskEvent::CancelRequested { .. })) {
                         self.work.cancels.insert(decision.plan.clone());
                     }
@@ -356,6 +364,7 @@ impl Leader<'_> {
         if !changed.is_empty() {
             self.look_at_terminals(&changed);
         }
+        registry::take_counted(&mut self.terminals);
         if self.registry.is_none() && !self.terminals.dirty.is_empty() {
             let records = registry::take_changed(&mut self.terminals);
             let ledger = Arc::clone(&self.deps.ledger);

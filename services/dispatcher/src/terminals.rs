@@ -36,6 +36,8 @@ pub(crate) struct Terminals {
     pub(crate) known: HashMap<TerminalId, Terminal>,
     /// Whose record in the registry is to be written.
     pub(crate) dirty: BTreeSet<TerminalId>,
+    /// Of whom more reports were counted and nothing else: their records may be written later.
+    pub(crate) counted: BTreeSet<TerminalId>,
     /// Heard again though what they say does not count: their tasks are no longer offline ones.
     pub(crate) heard_again: BTreeSet<TerminalId>,
     max: usize,

@@ -1,6 +1,7 @@
 //! Group commit: whatever came in while the last commit was under way goes into the next one.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use fanfold_domain::planted::{self, Planted};
 use fanfold_ledger::port::{Append, Appended, LedgerError};
@@ -15,6 +16,10 @@ use crate::answers::{Examined, refused, retry, settled};
 const REQUESTS_PER_COMMIT: usize = 1_000;
 /// Reports taken into one commit, at least one request.
 const REPORTS_PER_COMMIT: usize = 1_000;
+/// After a commit of so many requests the next one waits a moment for more to come: a commit costs the server about as much for a few
+/// events as for hundreds. A lone report waits for nothing.
+const BUSY_REQUESTS: usize = 32;
+const GATHER: Duration = Duration::from_millis(8);
 
 /// A failure of a kind is said once in so long.
 const SAID_PAUSE_MS: i64 = 5_000;
@@ -24,7 +29,14 @@ const SAID_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
     let mut said = Seldom::new(SAID_PAUSE_MS, SAID_KEPT);
     let mut taken = Vec::with_capacity(REQUESTS_PER_COMMIT);
+    let mut busy = false;
     while queue.recv_many(&mut taken, REQUESTS_PER_COMMIT).await > 0 {
+        if busy && taken.len() < REQUESTS_PER_COMMIT {
+            tokio::time::sleep(GATHER).await;
+            let more = std::iter::from_fn(|| queue.try_recv().ok());
+            taken.extend(more.take(REQUESTS_PER_COMMIT - taken.len()));
+        }
+        busy = taken.len() >= BUSY_REQUESTS;
         let mut requests = std::mem::take(&mut taken).into_iter().peekable();
         while requests.peek().is_some() {
             let mut group = Vec::new();

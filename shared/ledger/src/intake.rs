@@ -116,12 +116,15 @@ fn repeated(answer: Appended) -> Appended {
 /// Divides `indices` into groups of at most `messages_max`, in order, none holding events that concern one another.
 pub(crate) fn groups(events: &[Append], indices: &[usize], messages_max: usize) -> Vec<Vec<usize>> {
     let mut groups = Vec::new();
-    let mut current = Group::default();
+    // Where nobody expects anything nobody is concerned.
+    let heeded = indices.iter().any(|&index| events.get(index).is_some_and(|event| event.expect.is_some()));
+    let mut current = Group { heeded, ..Group::default() };
     for &index in indices {
         let Some(event) = events.get(index) else { continue };
         let full = current.members.len() >= messages_max || current.bytes + event.payload.len() > GROUP_BYTES_MAX;
         if !current.members.is_empty() && (full || current.concerns(event)) {
-            groups.push(std::mem::take(&mut current).members);
+            let begun = Group { heeded, ..Group::default() };
+            groups.push(std::mem::replace(&mut current, begun).members);
         }
         current.push(index, event);
     }
@@ -133,7 +136,7 @@ pub(crate) fn groups(events: &[Append], indices: &[usize], messages_max: usize) 
 
 /// Whether a later event of the list expects something about an earlier one.
 pub(crate) fn concern_each_other(events: &[Append]) -> bool {
-    let mut group = Group::default();
+    let mut group = Group { heeded: true, ..Group::default() };
     events.iter().enumerate().any(|(index, event)| {
         let concerned = index > 0 && group.concerns(event);
         group.push(index, event);
@@ -147,6 +150,8 @@ struct Group<'a> {
     bytes: usize,
     /// Every leading part of every subject, each ending in its dot, and the whole subjects.
     heads: HashSet<&'a str>,
+    /// Whether anybody will ask for them.
+    heeded: bool,
 }
 
 impl<'a> Group<'a> {
@@ -159,6 +164,9 @@ impl<'a> Group<'a> {
     fn push(&mut self, index: usize, event: &'a Append) {
         self.members.push(index);
         self.bytes += event.payload.len();
+        if !self.heeded {
+            return;
+        }
         self.heads.insert("");
         self.heads.insert(&event.subject);
         for (at, _) in event.subject.match_indices('.') {

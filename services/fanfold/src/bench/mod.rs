@@ -152,8 +152,7 @@ impl Bench {
     async fn heard(&self, terminals: u32) -> Result<(), CliError> {
         let begun = Instant::now();
         let last = TerminalId::new(&crowd_id(terminals.saturating_sub(LAST_HEARD + 1))).ok().filter(|_| terminals > LAST_HEARD);
-        while self.known(last.clone()).await? < terminals.min(LAST_HEARD) as usize
-            || self.known(None).await? < terminals as usize
+        while self.known(last.clone()).await? < terminals.min(LAST_HEARD) as usize || self.known(None).await? < terminals as usize
         {
             if begun.elapsed() > HEARD_WITHIN {
                 return Err(CliError::Internal(format!("not all of {terminals} terminals were heard of in {HEARD_WITHIN:?}")));

@@ -22,10 +22,14 @@ const STATE: &str = "fanfold-state";
 const TERMINALS: &str = "fanfold-terminals";
 /// Key of the checkpoint in `fanfold-state`.
 const CHECKPOINT: &str = "checkpoint";
-/// Unanswered puts at a time. They wait for no sync of the disk, so many may be under way.
-const PUTS_IN_FLIGHT: usize = 2_048;
-/// Records between two acks.
+/// Records between two acks. One such run is under way at a time: the server has never more of a bucket's writes before it.
 const RUN_MAX: usize = 500;
+/// How long the acks of a run are waited for, in times the usual, at its first try and its second: where each write is synced to a slow
+/// disk a run takes seconds, and what is sent again too soon is more work for the one who is late already.
+const PATIENCE: [u32; 2] = [2, 8];
+/// Of what is put one by one after that: so many unanswered at a time, and so long for each.
+const PUTS_IN_FLIGHT: usize = 64;
+const PATIENCE_ALONE: u32 = 8;
 
 type Records = BoxStream<Result<Entry, LedgerError>>;
 
@@ -39,8 +43,12 @@ impl JetStreamLedger {
         let last: HashMap<String, Bytes> = records.into_iter().collect();
         let last: Vec<(String, Bytes)> = last.into_iter().collect();
         for run in last.chunks(RUN_MAX) {
-            // Where it is not certain that each is stored, each is put again and asked for its own ack.
-            if !self.put_run(bucket, run).await {
+            let mut stored = false;
+            for patience in PATIENCE {
+                stored = stored || self.put_run(bucket, run, patience).await;
+            }
+            if !stored {
+                // One by one: where it is not certain that each is stored, each is put again and asked for its own ack.
                 let puts: Vec<_> = run.iter().map(|(key, value)| self.put_record(bucket, key, value, budget)).collect();
                 stream::iter(puts).buffer_unordered(PUTS_IN_FLIGHT).try_collect::<()>().await?;
             }
@@ -50,13 +58,12 @@ impl JetStreamLedger {
 
     /// Puts a run of records with acks for its first and last one only. The server takes a connection's messages in order and counts
     /// what it stores: as many revisions between the two acks as records were sent means that each is stored. `false`: it is not certain.
-    async fn put_run(&self, bucket: &str, run: &[(String, Bytes)]) -> bool {
+    async fn put_run(&self, bucket: &str, run: &[(String, Bytes)], patience: u32) -> bool {
         let [first, between @ .., last] = run else { return false };
         if between.is_empty() {
             return false;
         }
-        let bytes = run.iter().map(|(_, value)| value.len()).sum();
-        let timeout = self.timeout(bytes);
+        let timeout = self.timeout(run.iter().map(|(_, value)| value.len()).sum()) * patience;
         let acked = |(key, value): &(String, Bytes)| {
             // Handed over at the first poll: what is sent before or after it stays before or after it.
             let put = self.publish_acked(kv_subject(bucket, key), HeaderMap::new(), value.clone(), timeout);
@@ -83,13 +90,14 @@ impl JetStreamLedger {
             Some((begun.ok()?.seq, ended.ok()?.seq))
         };
         // While disconnected the client's buffer fills up and publishing waits.
-        let stored = tokio::time::timeout(timeout * 2, sent).await;
+        let stored = tokio::time::timeout(timeout, sent).await;
         matches!(stored, Ok(Some((from, to))) if to.checked_sub(from) == Some(run.len() as u64 - 1))
     }
 
     async fn put_record(&self, bucket: &str, key: &str, value: &Bytes, budget: Budget) -> Result<(), LedgerError> {
         loop {
-            let sent = self.publish_acked(kv_subject(bucket, key), HeaderMap::new(), value.clone(), self.timeout(value.len()));
+            let timeout = self.timeout(value.len()) * PATIENCE_ALONE;
+            let sent = self.publish_acked(kv_subject(bucket, key), HeaderMap::new(), value.clone(), timeout);
             let Err(failure) = sent.await else { return Ok(()) };
             match retry_or_refused(failure)? {
                 ControlFlow::Continue(reason) => budget.pause(&reason).await?,
