@@ -73,6 +73,10 @@ impl Fold<'_> {
             self.task.attempts.remove(ATTEMPTS_KEPT + middle);
             self.task.attempts_dropped += 1;
         }
+        // Most tasks have one attempt; a list grows by four otherwise, a kilobyte a task.
+        if self.task.attempts.is_empty() {
+            self.task.attempts.reserve_exact(1);
+        }
         self.task.attempts.push(Attempt {
             number,
             terminal,
