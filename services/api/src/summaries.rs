@@ -40,8 +40,8 @@ pub(crate) async fn get(deps: &Deps, request: SummaryRequest) -> Result<SummaryA
     let bytes = deps.ledger.get_object(&object).await.map_err(|e| ledger_error(&e))?;
     let Some(bytes) = bytes else {
         let message = format!(
-            "the document {object} is missing from the object store; `fanfold replay --plan {}` computes it again",
-            request.plan_id
+            "the document {object} is missing from the object store; `fanfold replay --plan {} --until {} --json` computes it again",
+            request.plan_id, summary.this.as_of_seq
         );
         return Err(ApiError::new("OBJECT_MISSING", message));
     };

@@ -89,23 +89,20 @@ pub(crate) fn read(bytes: &[u8]) -> Result<SummaryDoc, CliError> {
 async fn fetch(session: &Session, plan: &PlanId, revision: Option<u32>) -> Result<(SummaryAnswer, Vec<u8>), CliError> {
     let request = SummaryRequest { plan_id: plan.clone(), revision };
     let answer: SummaryAnswer = session.call("summary", "get", &request).await?;
+    let again = format!("`fanfold replay --plan {plan} --until {} --json` computes it again", answer.summary.this.as_of_seq);
     let bytes = match &answer.document {
         Some(document) => document.get().as_bytes().to_vec(),
         None => match session.ledger.get_object(&answer.object).await? {
             Some(bytes) => bytes.to_vec(),
             None => {
-                let message = format!(
-                    "the document {} of {plan} is not in the object store; `fanfold replay` computes it again",
-                    answer.object
-                );
+                let message = format!("the document {} of {plan} is not in the object store; {again}", answer.object);
                 return Err(CliError::NotFound { code: "SUMMARY_DOCUMENT_MISSING", message });
             }
         },
     };
     let (found, wanted) = (sha256_hex(&bytes), &answer.summary.this.sha256);
     if found != *wanted {
-        let message =
-            format!("the document of {plan} has the sha256 {found}, the log says {wanted}; `fanfold replay` computes it again");
+        let message = format!("the document of {plan} has the sha256 {found}, the log says {wanted}; {again}");
         return Err(CliError::No { code: "SUMMARY_DAMAGED", message });
     }
     Ok((answer, bytes))
