@@ -44,9 +44,7 @@ pub fn at_in(log: &[Stored], plan: &PlanId, to: u64) -> Result<Account, VerifyEr
     let view = offline::fold(log, plan, to)?;
     let written = offline::summaries(log, plan);
     match standing(&view, &written) {
-        Some((_, published)) => {
-            Ok(Account { view: offline::fold(log, plan, published.this.as_of_seq)?, kind: published.kind })
-        }
+        Some((_, published)) => Ok(Account { view: offline::fold(log, plan, published.this.as_of_seq)?, kind: published.kind }),
         None => Ok(Account { kind: kind_now(&view), view }),
     }
 }
