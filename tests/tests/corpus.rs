@@ -207,6 +207,21 @@ fn a_log_of_unknown_rules_is_refused() {
     }
 }
 
+/// What tells version 2 from version 1 is in a log of version 2.
+#[test]
+fn a_cancel_that_stopped_an_attempt_is_told_differently_by_version_1() {
+    let differs = |name: &str| {
+        let all = logs();
+        let (_, _, log) = all.iter().find(|(rules, file, _)| *rules == 2 && file.file_stem().is_some_and(|s| s == name)).unwrap();
+        let old = changed(log, "plan.submitted", |data| data["rules"] = json!(1)).expect("a submission");
+        let (new, old) = (outcome(log), outcome(&old));
+        assert_eq!(new["p"]["tasks"], old["p"]["tasks"], "states and sets are the same");
+        new["p"]["tasksSha256"] != old["p"]["tasksSha256"]
+    };
+    assert!(differs("memory-cancel"));
+    assert!(!differs("memory-progress"), "a stop without a cancel is told alike");
+}
+
 /// A change of what the fold makes of one event is seen: here the event is changed instead of the row, with the same effect.
 #[test]
 fn another_fold_of_a_single_event_is_seen() {

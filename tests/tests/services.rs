@@ -1,6 +1,8 @@
 //! The real service loops over the ledger in memory, in virtual time, with the real terminals, scripted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, unreachable_pub)]
 
+#[path = "services/behind.rs"]
+mod behind;
 #[path = "services/control.rs"]
 mod control;
 #[path = "services/edges.rs"]
@@ -19,6 +21,8 @@ mod hq;
 mod large;
 #[path = "services/record.rs"]
 mod record;
+#[path = "services/replaced.rs"]
+mod replaced;
 #[path = "services/rules.rs"]
 mod rules;
 #[path = "services/runs.rs"]

@@ -1,9 +1,10 @@
 //! The API: checks and seals plans, records people's requests as plan events, answers queries.
 //!
-//! It decides nothing about tasks. Queries about open plans are answered from the fold, about closed ones from the state bucket. Every
-//! write is one atomic batch or one event that expects the plan's last sequence, so any number of these may run at once.
+//! It decides nothing about tasks. Queries about open plans are answered from the fold, about closed ones from the state bucket, and
+//! where that is behind from the log itself (`folded`): whatever is in the log is never denied. Every write is one atomic batch or one event that expects the plan's last sequence, so any number of these may run at once.
 
 mod events;
+mod folded;
 mod plans;
 mod registry;
 mod submit;
@@ -44,6 +45,22 @@ pub struct Deps {
     pub clock: Clock,
 }
 
+/// What the answers are made from.
+#[derive(Clone)]
+pub(crate) struct Sources {
+    deps: Deps,
+    /// Plans folded from the log.
+    pub(crate) folded: Arc<folded::Folded>,
+}
+
+impl std::ops::Deref for Sources {
+    type Target = Deps;
+
+    fn deref(&self) -> &Deps {
+        &self.deps
+    }
+}
+
 /// The endpoints, `(noun, verb)`.
 pub const ENDPOINTS: [(&str, &str); 13] = [
     ("plan", "submit"),
@@ -68,6 +85,7 @@ pub const ENDPOINTS: [(&str, &str); 13] = [
 pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
     let endpoints = ENDPOINTS.iter().map(|(noun, verb)| (format!("{noun}-{verb}"), subjects::api(noun, verb))).collect();
     let mut requests = deps.ledger.serve("fanfold", env!("CARGO_PKG_VERSION"), endpoints).await?;
+    let sources = Sources { deps, folded: Arc::default() };
     let permits = Arc::new(Semaphore::new(CONCURRENT_MAX));
     loop {
         let permit = Arc::clone(&permits).acquire_owned().await;
@@ -77,9 +95,9 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
             request = requests.next() => request,
         };
         let (Some(request), Ok(permit)) = (request, permit) else { break };
-        let deps = deps.clone();
+        let sources = sources.clone();
         tokio::spawn(async move {
-            answer(&deps, request).await;
+            answer(&sources, request).await;
             drop(permit);
         });
     }
@@ -88,7 +106,7 @@ pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
     Ok(())
 }
 
-async fn answer(deps: &Deps, request: BusMessage) {
+async fn answer(deps: &Sources, request: BusMessage) {
     let Some(reply) = request.reply.as_deref().filter(|r| subjects::is_inbox(r, None)) else { return };
     let mut body = route(deps, &request.subject, &request.payload).await;
     if body.len() > deps.ledger.max_payload() {
@@ -114,7 +132,7 @@ pub(crate) fn fitting(records: &[impl Serialize], max_payload: usize) -> usize {
     records.iter().map(fits).take_while(|fits| *fits).count().max(1)
 }
 
-async fn route(deps: &Deps, subject: &str, payload: &[u8]) -> Bytes {
+async fn route(deps: &Sources, subject: &str, payload: &[u8]) -> Bytes {
     let endpoint = subject.strip_prefix("ff.api.").unwrap_or(subject);
     match endpoint {
         "plan.submit" => encode(with(payload, |r| submit::submit(deps, r)).await),

@@ -1,86 +1,155 @@
 //! Queries and requests about plans.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Asked, Plan, PlanEvent};
-use fanfold_ledger::open::{Known, fold_plan};
-use fanfold_wire::api::{ApiError, Noted, PlanList, PlanListRequest, PlanRequest};
-use fanfold_wire::record::{PlanRecord, PlanStatus, plan_key};
+use fanfold_domain::view::PlanView;
+use fanfold_ledger::open::Known;
+use fanfold_wire::api::{ApiError, Behind, Noted, PlanList, PlanListRequest, PlanRequest};
+use fanfold_wire::record::{Checkpoint, PlanRecord, PlanStatus, plan_key};
+use fanfold_wire::subjects;
 use futures::StreamExt;
 
-use crate::events::{Judged, absent, note, unsupported};
-use crate::{Deps, ledger_error};
+use crate::events::{Judged, absent, note, unknown, unsupported};
+use crate::{Deps, Sources, ledger_error};
 
 /// Largest page.
 const PAGE_MAX: u32 = 1_000;
 const PAGE: u32 = 100;
-/// Times the bucket is asked for the record of a plan that has just been closed.
-const CLOSED_TRIES: usize = 40;
+/// Times the bucket is asked for the record of a plan that has just been closed, and the pause between.
+const CLOSED_TRIES: usize = 10;
+const CLOSED_PAUSE: Duration = Duration::from_millis(50);
+/// Plans without a record that are folded for one page of a list; the rest is named.
+const FOLDED_PER_LIST: usize = 32;
+
+/// Where a plan that is not in memory can be looked up.
+pub(crate) enum Source {
+    /// Its records are in the bucket; this is its own, and it is over.
+    Records(Box<PlanRecord>),
+    /// Nobody has written them all: this is what the log says.
+    Log(Arc<PlanView>),
+}
 
 /// `plan.get`
-pub(crate) async fn get(deps: &Deps, request: PlanRequest) -> Result<PlanRecord, ApiError> {
+pub(crate) async fn get(deps: &Sources, request: PlanRequest) -> Result<PlanRecord, ApiError> {
     record(deps, &request.plan_id).await
 }
 
-/// A plan's record: from the fold while it is open, else from the bucket, which may be a moment behind.
-pub(crate) async fn record(deps: &Deps, id: &PlanId) -> Result<PlanRecord, ApiError> {
-    let mut ended = false;
+/// A plan's record: from the fold while it is open, else from the bucket or the log.
+pub(crate) async fn record(deps: &Sources, id: &PlanId) -> Result<PlanRecord, ApiError> {
+    if let Some(view) = deps.open.read().plan(id) {
+        return Ok(PlanRecord::of(view));
+    }
+    Ok(match source(deps, id).await? {
+        Source::Records(record) => *record,
+        Source::Log(view) => PlanRecord::of(&view),
+    })
+}
+
+/// Where to look up a plan that is not in memory. The record of a plan that is over is written after those of its tasks: where it is
+/// there, they are. One that has just ended is given a moment.
+pub(crate) async fn source(deps: &Sources, id: &PlanId) -> Result<Source, ApiError> {
+    if let Some(view) = deps.folded.kept(id).await {
+        return Ok(Source::Log(view));
+    }
     for _ in 0..CLOSED_TRIES {
-        let known = {
-            let model = deps.open.read();
-            if let Some(view) = model.plan(id) {
-                return Ok(PlanRecord::of(view));
-            }
-            model.known(id)
-        };
+        let known = deps.open.read().known(id);
         if let Known::Unsupported(rules) = known {
             return Err(unsupported(id, rules));
         }
         let stored = deps.ledger.get_state(&plan_key(id)).await.map_err(|e| ledger_error(&e))?;
         let stored = stored.and_then(|e| serde_json::from_slice::<PlanRecord>(&e.value).ok());
-        ended = known == Known::Over;
-        match (stored, known) {
-            (Some(record), known) if known != Known::Over || record.status == PlanStatus::Closed => return Ok(record),
-            (None, Known::Unknown) => break,
-            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        match stored.filter(|record| record.status == PlanStatus::Closed) {
+            Some(record) => return Ok(Source::Records(Box::new(record))),
+            None if known != Known::Over => break,
+            None => tokio::time::sleep(CLOSED_PAUSE).await,
         }
     }
-    if ended {
-        // No projector has written it: the log knows.
-        let seq = deps.open.read().seq();
-        let view = fold_plan(deps.ledger.as_ref(), id, seq).await.map_err(|e| ledger_error(&e))?;
-        if let Some(view) = view {
-            return Ok(PlanRecord::of(&view));
-        }
+    Ok(Source::Log(from_log(deps, id).await?))
+}
+
+/// A plan as the log has it.
+pub(crate) async fn from_log(deps: &Sources, id: &PlanId) -> Result<Arc<PlanView>, ApiError> {
+    // One subject, asked of the leader: an id that was never used costs no more.
+    let submitted = deps.ledger.last_under(&subjects::plan_event(id, "submitted")).await.map_err(|e| ledger_error(&e))?;
+    if submitted.is_none() {
+        return Err(unknown(id));
     }
-    Err(absent(deps, id).await)
+    let view = deps.folded.fold(deps.ledger.as_ref(), id).await.map_err(|e| ledger_error(&e))?;
+    match view {
+        Some(view) => Ok(view),
+        None => Err(absent(deps, id).await),
+    }
 }
 
 /// `plan.list`
-pub(crate) async fn list(deps: &Deps, request: PlanListRequest) -> Result<PlanList, ApiError> {
+pub(crate) async fn list(deps: &Sources, request: PlanListRequest) -> Result<PlanList, ApiError> {
     let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX) as usize;
+    let after = |id: &PlanId| request.after.as_ref().is_none_or(|after| id > after);
     let mut plans: BTreeMap<PlanId, PlanRecord> = BTreeMap::new();
+    let mut behind = None;
     if !request.open {
+        // Before the records: what it leaves out may be among them, never the other way round.
+        let written = written_seq(deps).await?;
         let mut stored = deps.ledger.list_state("plan.*").await.map_err(|e| ledger_error(&e))?;
         while let Some(entry) = stored.next().await {
             let entry = entry.map_err(|e| ledger_error(&e))?;
-            if let Ok(record) = serde_json::from_slice::<PlanRecord>(&entry.value) {
+            if let Some(record) = serde_json::from_slice::<PlanRecord>(&entry.value).ok().filter(|r| after(&r.plan_id)) {
                 plans.insert(record.plan_id.clone(), record);
             }
         }
+        behind = catch_up(deps, &mut plans, written, limit, after).await?;
     }
-    for view in deps.open.read().open() {
+    for view in deps.open.read().open().filter(|view| after(view.plan.id())) {
         plans.insert(view.plan.id().clone(), PlanRecord::of(view));
     }
-    let after = |id: &PlanId| request.after.as_ref().is_none_or(|after| id > after);
-    let mut page: Vec<PlanRecord> = plans.into_iter().filter(|(id, _)| after(id)).map(|(_, r)| r).take(limit + 1).collect();
+    let mut page: Vec<PlanRecord> = plans.into_values().take(limit + 1).collect();
     let fits = crate::fitting(&page, deps.ledger.max_payload()).min(limit);
     let more = page.len() > fits;
     page.truncate(fits);
     let next = page.last().filter(|_| more).map(|r| r.plan_id.clone());
-    Ok(PlanList { plans: page, next })
+    Ok(PlanList { plans: page, next, behind })
+}
+
+/// Up to where records are written; `None`: nobody says.
+async fn written_seq(deps: &Sources) -> Result<Option<u64>, ApiError> {
+    let entry = deps.ledger.get_checkpoint().await.map_err(|e| ledger_error(&e))?;
+    Ok(entry.and_then(|e| Checkpoint::parse(&e.value)).map(|c| c.seq))
+}
+
+/// Puts what has ended since the records were written in their place; what is too much for one answer, or can't be known, is told.
+async fn catch_up(
+    deps: &Sources,
+    plans: &mut BTreeMap<PlanId, PlanRecord>,
+    written: Option<u64>,
+    limit: usize,
+    after: impl Fn(&PlanId) -> bool,
+) -> Result<Option<Behind>, ApiError> {
+    let (mut ended, log_seq) = {
+        let model = deps.open.read();
+        let ended: Vec<PlanId> = model.ended_after(written.unwrap_or(0)).filter(|id| after(id)).cloned().collect();
+        (ended, model.seq())
+    };
+    ended.retain(|id| plans.get(id).is_none_or(|record| record.status != PlanStatus::Closed));
+    ended.sort_unstable();
+    let mut left = Vec::new();
+    let mut folded = 0;
+    // Whatever comes after a page of them is on a later page.
+    for id in ended.into_iter().take(limit + 1) {
+        if folded < FOLDED_PER_LIST {
+            folded += 1;
+            let view = from_log(deps, &id).await?;
+            plans.insert(id, PlanRecord::of(&view));
+        } else {
+            plans.remove(&id);
+            left.push(id);
+        }
+    }
+    let behind = Behind { written_seq: written.unwrap_or(0), log_seq, plans: left };
+    Ok(Some(behind).filter(|b| !b.plans.is_empty() || (written.is_none() && log_seq > 0)))
 }
 
 fn asked(request: &PlanRequest) -> Asked {

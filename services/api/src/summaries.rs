@@ -9,10 +9,10 @@ use futures::StreamExt;
 use serde_json::value::RawValue;
 
 use crate::plans::record;
-use crate::{AROUND_BYTES, Deps, ledger_error};
+use crate::{AROUND_BYTES, Sources, ledger_error};
 
 /// `summary.get`
-pub(crate) async fn get(deps: &Deps, request: SummaryRequest) -> Result<SummaryAnswer, ApiError> {
+pub(crate) async fn get(deps: &Sources, request: SummaryRequest) -> Result<SummaryAnswer, ApiError> {
     let subject = subjects::plan_event(&request.plan_id, "summarised");
     let found = match request.revision {
         None => deps.ledger.last_under(&subject).await.map_err(|e| ledger_error(&e))?,
@@ -40,8 +40,8 @@ pub(crate) async fn get(deps: &Deps, request: SummaryRequest) -> Result<SummaryA
     let bytes = deps.ledger.get_object(&object).await.map_err(|e| ledger_error(&e))?;
     let Some(bytes) = bytes else {
         let message = format!(
-            "the document {object} is missing from the object store; `fanfold replay --plan {}` computes it again",
-            request.plan_id
+            "the document {object} is missing from the object store; `fanfold replay --plan {} --until {} --json` computes it again",
+            request.plan_id, summary.this.as_of_seq
         );
         return Err(ApiError::new("OBJECT_MISSING", message));
     };

@@ -16,8 +16,8 @@ use futures::StreamExt;
 use serde_json::value::RawValue;
 
 use crate::events::{Judged, closed, note};
-use crate::plans::record;
-use crate::{Deps, ledger_error};
+use crate::plans::{Source, from_log, source};
+use crate::{Deps, Sources, ledger_error};
 
 const PAGE_MAX: u32 = 1_000;
 const PAGE: u32 = 100;
@@ -30,24 +30,34 @@ fn unknown_task(id: &TaskId) -> ApiError {
     ApiError::new("UNKNOWN_TASK", format!("there is no task {id}; `fanfold task ls {}` shows those there are", id.plan))
 }
 
+/// A task of a plan that is at hand.
+fn of_view(view: &PlanView, id: &TaskId) -> Result<TaskRecord, ApiError> {
+    let index = view.plan.index.get(&id.target).filter(|_| id.stage == view.stage);
+    index.and_then(|i| TaskRecord::of(view, *i as usize)).ok_or_else(|| unknown_task(id))
+}
+
 /// `task.get`
-pub(crate) async fn get(deps: &Deps, request: TaskRequest) -> Result<TaskRecord, ApiError> {
+pub(crate) async fn get(deps: &Sources, request: TaskRequest) -> Result<TaskRecord, ApiError> {
     let id = &request.task_id;
-    {
-        let model = deps.open.read();
-        if let Some(view) = model.plan(&id.plan) {
-            let index = view.plan.index.get(&id.target).filter(|_| id.stage == view.stage);
-            return index.and_then(|i| TaskRecord::of(view, *i as usize)).ok_or_else(|| unknown_task(id));
+    if let Some(view) = deps.open.read().plan(&id.plan) {
+        return of_view(view, id);
+    }
+    if let Source::Log(view) = source(deps, &id.plan).await? {
+        return of_view(&view, id);
+    }
+    let stored = deps.ledger.get_state(&task_key(id)).await.map_err(|e| ledger_error(&e))?;
+    match stored.map(|entry| serde_json::from_slice(&entry.value)) {
+        Some(Ok(record)) => Ok(record),
+        // A record that was lost, or no such task: the log knows.
+        Some(Err(_)) | None => {
+            let view = from_log(deps, &id.plan).await?;
+            of_view(&view, id)
         }
     }
-    record(deps, &id.plan).await?;
-    let stored = deps.ledger.get_state(&task_key(id)).await.map_err(|e| ledger_error(&e))?;
-    let stored = stored.ok_or_else(|| unknown_task(id))?;
-    serde_json::from_slice(&stored.value).map_err(|e| ApiError::new("CORRUPT", format!("the record of {id} can't be read: {e}")))
 }
 
 /// `task.list`
-pub(crate) async fn list(deps: &Deps, request: TaskListRequest) -> Result<TaskList, ApiError> {
+pub(crate) async fn list(deps: &Sources, request: TaskListRequest) -> Result<TaskList, ApiError> {
     let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX) as usize;
     {
         let model = deps.open.read();
@@ -57,7 +67,24 @@ pub(crate) async fn list(deps: &Deps, request: TaskListRequest) -> Result<TaskLi
             return Ok(fitted(found, more, deps.ledger.max_payload()));
         }
     }
-    record(deps, &request.plan_id).await?;
+    let view = match source(deps, &request.plan_id).await? {
+        Source::Log(view) => view,
+        Source::Records(record) => {
+            let records = written(deps, &request).await?;
+            if records.len() == record.total as usize {
+                let (found, more) = page_of_records(records, &request, limit);
+                return Ok(fitted(found, more, deps.ledger.max_payload()));
+            }
+            // Some were lost, or nothing ever happened to their tasks: the log knows.
+            from_log(deps, &request.plan_id).await?
+        }
+    };
+    let (found, more) = page(&view, &request, limit);
+    Ok(fitted(found, more, deps.ledger.max_payload()))
+}
+
+/// The records of a plan's tasks.
+async fn written(deps: &Deps, request: &TaskListRequest) -> Result<BTreeMap<TaskId, TaskRecord>, ApiError> {
     let mut stored = deps.ledger.list_state(&format!("task.{}.>", request.plan_id)).await.map_err(|e| ledger_error(&e))?;
     // A record that is rewritten meanwhile comes twice; the later one counts.
     let mut records: BTreeMap<TaskId, TaskRecord> = BTreeMap::new();
@@ -65,11 +92,17 @@ pub(crate) async fn list(deps: &Deps, request: TaskListRequest) -> Result<TaskLi
         let entry = entry.map_err(|e| ledger_error(&e))?;
         records.extend(serde_json::from_slice::<TaskRecord>(&entry.value).ok().map(|r| (r.task_id.clone(), r)));
     }
+    Ok(records)
+}
+
+type Page = (Vec<(usize, TaskRecord)>, Option<usize>);
+
+fn page_of_records(records: BTreeMap<TaskId, TaskRecord>, request: &TaskListRequest, limit: usize) -> Page {
     let numbered = records.into_values().enumerate().skip(request.offset as usize);
     let mut wanted = numbered.filter(|(_, r)| request.set.is_none_or(|set| set == r.set));
     let found: Vec<(usize, TaskRecord)> = wanted.by_ref().take(limit).collect();
     let more = wanted.next().map(|(i, _)| i);
-    Ok(fitted(found, more, deps.ledger.max_payload()))
+    (found, more)
 }
 
 /// As many of the page as an answer holds; the next page begins with the first one left out.
@@ -81,12 +114,13 @@ fn fitted(found: Vec<(usize, TaskRecord)>, more: Option<usize>, max_payload: usi
     TaskList { tasks, next }
 }
 
-fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> (Vec<(usize, TaskRecord)>, Option<usize>) {
+fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> Page {
     let wanted = |set: TaskSet| request.set.is_none_or(|s| s == set);
     let mut tasks = Vec::new();
     let mut next = None;
     for (index, task) in view.tasks.iter().enumerate().skip(request.offset as usize) {
-        if !wanted(set_of(&view.plan, task)) {
+        // Of a plan that is over there are only tasks that anything has happened to, here as in the bucket.
+        if !wanted(set_of(&view.plan, task)) || (view.is_over() && task.seq == 0) {
             continue;
         }
         if tasks.len() == limit {
@@ -99,7 +133,7 @@ fn page(view: &PlanView, request: &TaskListRequest, limit: usize) -> (Vec<(usize
 }
 
 /// `task.history`
-pub(crate) async fn history(deps: &Deps, request: TaskRequest) -> Result<HistoryAnswer, ApiError> {
+pub(crate) async fn history(deps: &Sources, request: TaskRequest) -> Result<HistoryAnswer, ApiError> {
     let id = &request.task_id;
     let last_seq = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
     let mut stored = deps

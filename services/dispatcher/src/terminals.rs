@@ -8,6 +8,7 @@ use fanfold_domain::task::Attempt;
 use fanfold_wire::record::TerminalRecord;
 use fanfold_wire::terminal::{AttemptRef, Beat, Identity};
 
+mod journals;
 mod one;
 
 pub(crate) use one::Terminal;

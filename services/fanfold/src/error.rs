@@ -239,6 +239,8 @@ mod tests {
             ("BUSY", Exit::Unreachable),
             ("NOT_FAILED", Exit::Conflict),
             ("SUMMARY_NOT_FOUND", Exit::NotFound),
+            ("UNKNOWN_JOURNAL", Exit::NotFound),
+            ("AMBIGUOUS_JOURNAL", Exit::Refused),
         ];
         for (code, exit) in cases {
             assert_eq!(CliError::Api(ApiError::new(code, "x")).exit(), exit, "{code}");

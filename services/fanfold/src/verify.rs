@@ -5,6 +5,7 @@
 //! value, with the record the fold gives at the log's end; a task without events has no record. Then what the API tells readers is
 //! compared with the same fold. A log that has lost events of the plan makes all of it untrue, however well the rest agrees.
 
+pub mod account;
 pub mod offline;
 
 mod api;

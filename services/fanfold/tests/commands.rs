@@ -298,3 +298,48 @@ async fn the_doctor_tells_what_is_bad() {
         assert!(ran.out().contains(line), "{line}\n{}", ran.out());
     }
 }
+
+#[tokio::test]
+async fn a_list_that_lacks_plans_says_so_beside_the_list() {
+    let world = World::new();
+    world.api(|_, _| json!({"ok": {"plans": [], "behind": {"writtenSeq": 5, "logSeq": 90, "plans": ["p7", "p8"]}}})).await;
+    let ran = run(&world, &["plan", "ls"]).await;
+    assert_eq!((ran.exit(), ran.out().as_str()), (Exit::Ok, "no plans\n"));
+    let said = ran.stderr.text();
+    assert!(said.contains("the log, which is at #90: they are at #5, 2 plans that are over are missing, p7 the first"), "{said}");
+    let ran = run(&world, &["plan", "ls", "--json"]).await;
+    let list: Value = serde_json::from_str(&ran.out()).unwrap();
+    assert_eq!(list["behind"]["plans"], json!(["p7", "p8"]));
+    assert!(ran.stderr.text().contains("#90"));
+}
+
+#[tokio::test]
+async fn a_summary_says_why_a_pending_target_gets_nothing_now() {
+    let world = World::new();
+    world.submit(spec(), 2).await;
+    let summarised = world.summarise(SummaryKind::Partial).await;
+    let name = summarised.this.sha256.clone();
+    let answer = json!({"ok": {"summary": summarised, "seq": 4, "emittedMs": 1_789_000_000_000_i64, "object": name}});
+    let terminals = json!({"ok": {"terminals": [
+        {"id": "T0", "online": true, "idInUse": true},
+        {"id": "T1", "online": true, "journal": "old", "allowedJournal": "new", "rivalJournal": "old"}
+    ]}});
+    world.api(move |verb, _| if verb == "terminal.list" { terminals.clone() } else { answer.clone() }).await;
+    let table = run(&world, &["summary", "plan_1"]).await.out();
+    for line in ["now: id in use by two processes", "now: replaced: the process heard is turned away"] {
+        assert!(table.contains(line), "{line}\n{table}");
+    }
+    let ran = run(&world, &["summary", "plan_1", "--format", "json"]).await;
+    assert_eq!(sha256_hex(&ran.stdout.bytes()), name, "the document is what it was");
+}
+
+#[tokio::test]
+async fn a_replace_hands_on_which_journal_is_meant() {
+    let world = World::new();
+    let asked = world.api(|_, _| json!({"ok": {"terminal": "A", "journal": "5f2c81d0"}})).await;
+    let ran = run(&world, &["terminal", "replace", "A", "--journal", "5f2c"]).await;
+    assert_eq!(ran.out(), "A: from now on journal 5f2c81d0 acts under this id\n");
+    run(&world, &["terminal", "replace", "A", "--journal", "5f2c81d0", "--force"]).await;
+    let sent: Vec<Value> = asked.all().into_iter().map(|(_, body)| json!([body["journal"], body["force"]])).collect();
+    assert_eq!(sent, [json!(["5f2c", null]), json!(["5f2c81d0", true])]);
+}

@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::Parser;
 use common::{World, run, to_bytes};
 use fanfold::exit::Exit;
 use fanfold::verify::{VerifyReport, verify_plan, verify_plan_within};
@@ -195,6 +196,49 @@ async fn replay_gives_the_published_bytes_at_their_position() {
     assert_eq!((ran.exit(), ran.code().as_str()), (Exit::NotFound, "UNKNOWN_PLAN"));
     let other = PlanId::new("other").unwrap();
     assert!(verify_plan_within(&world.ledger, &other, Duration::ZERO).await.is_err());
+}
+
+/// What `replay` gives of the plan up to a sequence, from the log and from a file of it: the same.
+async fn replayed_sha256(world: &World, until: Option<u64>) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("log.jsonl");
+    std::fs::write(&file, run(world, &["events", "--plan", "plan_1", "--json"]).await.stdout.bytes()).unwrap();
+    let until = until.map(|seq| seq.to_string());
+    let mut args = vec!["replay", "--plan", "plan_1", "--json"];
+    args.extend(until.iter().flat_map(|seq| ["--until", seq]));
+    let online = run(world, &args).await.stdout.bytes();
+
+    let cli = fanfold::cli::Cli::try_parse_from(std::iter::once("fanfold").chain(args)).unwrap();
+    let fanfold::cli::Command::Replay(args) = cli.command else { panic!("not a replay") };
+    let (out, stdout, _) = fanfold::out::Out::captured();
+    fanfold::cmd::replay::offline(&args, &file, true, &out).unwrap();
+    assert_eq!(stdout.text(), String::from_utf8(online.clone()).unwrap(), "{until:?}");
+    sha256_hex(&online)
+}
+
+#[tokio::test]
+async fn replay_gives_the_published_summary_wherever_it_is_the_last_word() {
+    let (world, summaries) = world().await;
+    let last = world.ledger.last_seq().await.unwrap();
+    let [partial, update, end] = summaries.as_slice() else { panic!("{summaries:?}") };
+    // Without a position, at the final summary's own event, and with a late report after it.
+    for until in [None, Some(last), Some(last + 100)] {
+        assert_eq!(replayed_sha256(&world, until).await, end.this.sha256, "{until:?}");
+    }
+    world.task_event(1, TaskEvent::Started { attempt: 1 }).await;
+    assert_eq!(replayed_sha256(&world, None).await, end.this.sha256);
+    // Between the plan's end and its final summary, a late report among what came then.
+    for until in end.this.as_of_seq..last {
+        assert_eq!(replayed_sha256(&world, Some(until)).await, end.this.sha256, "{until}");
+    }
+    // At the events of the earlier ones: not one more that says the same again.
+    for published in [partial, update] {
+        assert_eq!(replayed_sha256(&world, Some(published.this.as_of_seq + 1)).await, published.this.sha256);
+    }
+    // Where something has happened since, it is the one that would be written.
+    let ran = run(&world, &["replay", "--plan", "plan_1", "--json", "--until", &(partial.this.as_of_seq + 2).to_string()]).await;
+    let next: Value = serde_json::from_slice(&ran.stdout.bytes()).unwrap();
+    assert_eq!((next["revision"].as_u64(), next["kind"].as_str()), (Some(2), Some("update")));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub const SCHEMA_INVALID: &str = "SCHEMA_INVALID";
 pub const TIMEOUT: &str = "TIMEOUT";
 /// Code of an attempt the terminal knows nothing of.
 pub const LOST: &str = "LOST";
-/// Code of an attempt that was stopped without a cancel.
+/// Code of an attempt that was stopped; the message says whether by a cancel.
 pub const STOPPED: &str = "STOPPED";
 /// Code shown with a task that expired before anything went wrong with it.
 pub const EXPIRED: &str = "EXPIRED";
@@ -51,11 +51,11 @@ pub enum Effect {
 pub fn fold(plan: &Plan, target: &TargetId, stage: &StageId, task: &mut Task, logged: &LoggedTaskEvent) -> Effect {
     // Where versions part. A row that is mended keeps its old form for plans of the old version: docs/architecture.md section 4.
     match plan.rules {
-        Rules::V1 => fold_v1(plan, target, stage, task, logged),
+        Rules::V1 | Rules::V2 => fold_rows(plan, target, stage, task, logged),
     }
 }
 
-fn fold_v1(plan: &Plan, target: &TargetId, stage: &StageId, task: &mut Task, logged: &LoggedTaskEvent) -> Effect {
+fn fold_rows(plan: &Plan, target: &TargetId, stage: &StageId, task: &mut Task, logged: &LoggedTaskEvent) -> Effect {
     if logged.seq <= task.seq {
         return Effect::Repeated;
     }
@@ -211,9 +211,7 @@ impl Fold<'_> {
             TaskEvent::Started { .. } | TaskEvent::Progressed { .. } => self.sign_of_run(attempt, event),
             TaskEvent::Failed { code, message, .. } => self.failed(attempt, error(code, message)),
             TaskEvent::Rejected { code, message, .. } => self.rejected(attempt, error(code, message)),
-            TaskEvent::Stopped { .. } if self.is_live(attempt) => {
-                self.fail(Outcome::Stopped, error(STOPPED, "the attempt was stopped without a cancel"))
-            }
+            TaskEvent::Stopped { .. } if self.is_live(attempt) => self.fail(Outcome::Stopped, error(STOPPED, self.why_stopped())),
             TaskEvent::Stopped { .. } => self.absorb_end(attempt, Outcome::Stopped, None),
             _ => Effect::Foreign,
         }

@@ -10,13 +10,15 @@
 pub enum Rules {
     /// The first one.
     V1,
+    /// As V1, but an attempt that was stopped by a cancel is said to be: V1 says of every stop that it came without one.
+    V2,
 }
 
 impl Rules {
     /// What new plans are submitted with.
-    pub const CURRENT: Rules = Rules::V1;
+    pub const CURRENT: Rules = Rules::V2;
     /// Every version this build folds, in order.
-    pub const SUPPORTED: [Rules; 1] = [Rules::V1];
+    pub const SUPPORTED: [Rules; 2] = [Rules::V1, Rules::V2];
 
     /// The version of a number.
     ///
@@ -30,6 +32,7 @@ impl Rules {
     pub const fn version(self) -> u32 {
         match self {
             Rules::V1 => 1,
+            Rules::V2 => 2,
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The one task a terminal's state belongs to: it takes inputs one by one, asks the rules in [`crate::holds`], and performs what they
 //! say. It never waits for the network or the disk itself; requests and durable writes come back as inputs.
 
+mod beat;
 mod closing;
 mod sync;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use fanfold_wire::domain::event::Dispatched;
 use fanfold_wire::subjects;
-use fanfold_wire::terminal::{AttemptRef, Beat, Command, Identity, ReportResult, SyncAnswer};
+use fanfold_wire::terminal::{AttemptRef, Command, Identity, ReportResult, SyncAnswer};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::beat::BeatClock;
 use self::closing::Closing;
 use self::sync::SyncClock;
 use crate::config::TerminalConfig;
@@ -38,10 +39,6 @@ use crate::transport::{Incoming, Transport};
 
 /// Commands taken in one turn before anything else is looked at again.
 const COMMANDS_PER_TURN: usize = 64;
-/// Attempts listed in a beat.
-const BEAT_HOLDS_MAX: usize = 256;
-/// How long a publish may wait for room in the client's buffer.
-const PUBLISH_WAIT: Duration = Duration::from_secs(1);
 
 /// What comes back from the terminal's other tasks.
 #[derive(Debug)]
@@ -92,7 +89,7 @@ struct Running {
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
     syncs: FuturesUnordered<BoxFuture<'static, Option<SyncAnswer>>>,
     clock: SyncClock,
-    next_beat: Instant,
+    beats: BeatClock,
     /// What the last beat said of the journal.
     told_journal_ok: bool,
     listening: bool,
@@ -111,7 +108,7 @@ impl Actor {
             writes: FuturesUnordered::new(),
             syncs: FuturesUnordered::new(),
             clock,
-            next_beat: Instant::now(),
+            beats: BeatClock::starting(),
             told_journal_ok: true,
             listening: true,
             closing: None,
@@ -152,9 +149,9 @@ impl Running {
     }
 
     fn wake(&self) -> Instant {
-        let sync = if self.syncs.is_empty() && self.closing.is_none() { self.clock.next() } else { self.next_beat };
-        let closing = self.closing.as_ref().map_or(self.next_beat, Closing::deadline);
-        self.next_beat.min(sync).min(closing)
+        let sync = if self.syncs.is_empty() && self.closing.is_none() { self.clock.next() } else { self.beats.next() };
+        let closing = self.closing.as_ref().map_or(self.beats.next(), Closing::deadline);
+        self.beats.next().min(sync).min(closing)
     }
 
     fn take(&mut self, input: Input) {
@@ -246,6 +243,7 @@ impl Running {
         self.syncs.clear();
         let chance = &self.actor.config.chance;
         self.clock.reconnected(chance, jitter_ms);
+        self.beats.connected(chance, jitter_ms);
         self.actor.shared.outbox.reconnected(chance.within(jitter_ms));
     }
 
@@ -302,46 +300,6 @@ impl Running {
             let ok = shared.journal.write(&shared.terminal, ops).await.is_ok();
             Written::Report { attempt, end, report, ok }
         }));
-    }
-
-    /// While the journal is away every beat asks whether it is back.
-    fn probe_journal(&self) {
-        let shared = self.actor.shared.clone();
-        self.writes.push(Box::pin(async move {
-            Written::Probe { ok: shared.journal.write(&shared.terminal, Vec::new()).await.is_ok() }
-        }));
-    }
-
-    async fn beat_if_due(&mut self) {
-        if Instant::now() < self.next_beat {
-            if self.told_journal_ok != self.actor.holds.journal_ok() {
-                // At once: until HQ knows, it hands out work that uses up the tasks' tries here.
-                self.beat(false).await;
-            }
-            return;
-        }
-        self.next_beat = Instant::now() + self.actor.config.chance.spread(self.actor.config.beat_interval_ms);
-        if !self.actor.holds.journal_ok() && self.writes.is_empty() {
-            self.probe_journal();
-        }
-        self.beat(false).await;
-    }
-
-    async fn beat(&mut self, goodbye: bool) {
-        // Beats are worth nothing later; while the connection is down they would fill the client's buffer and then block.
-        if !self.actor.transport.is_connected() {
-            return;
-        }
-        let unavailable = !self.actor.holds.journal_ok();
-        let (identity, holds) = (self.actor.identity.clone(), self.actor.holds.live(BEAT_HOLDS_MAX));
-        let beat = Beat { identity, holds, goodbye, journal_unavailable: unavailable };
-        let Ok(payload) = serde_json::to_vec(&beat) else { return };
-        let subject = subjects::beat(&self.actor.config.id);
-        let publish = self.actor.transport.publish(&subject, payload.into());
-        if let Ok(Ok(())) = tokio::time::timeout(PUBLISH_WAIT, publish).await {
-            self.stats.beats += 1;
-            self.told_journal_ok = !unavailable;
-        }
     }
 
     fn publish_stats(&mut self) {

@@ -179,6 +179,22 @@ pub struct PlanList {
     /// More after this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<PlanId>,
+    /// The records of plans that are over are behind the log, and this list lacks something for it. Absent: nothing is lacking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<Behind>,
+}
+
+/// What an answer lacks because the state bucket is behind the log (is the projector running?).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Behind {
+    /// Records are written up to this sequence; 0: there is no checkpoint, so any plan that is over may be lacking.
+    pub written_seq: u64,
+    /// The log is at this sequence.
+    pub log_seq: u64,
+    /// Plans that are over and left out: too many for one answer. Each can be asked for by its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<PlanId>,
 }
 
 /// `task.get`, `task.history`
@@ -348,9 +364,13 @@ pub struct TerminalList {
 pub struct ReplaceRequest {
     /// The terminal.
     pub terminal: TerminalId,
-    /// The allowed journal; `None`: the one that beats next.
+    /// The allowed journal: the id, or the beginning of it, of one that was heard of under the terminal's id. `None`: the one that
+    /// beats next.
     #[serde(default)]
     pub journal: Option<String>,
+    /// Let a journal in by its whole id that was never heard of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     /// Who asks.
     #[serde(default)]
     pub by: String,
@@ -362,6 +382,6 @@ pub struct ReplaceRequest {
 pub struct Replaced {
     /// The terminal.
     pub terminal: TerminalId,
-    /// The allowed journal.
+    /// The allowed journal's whole id.
     pub journal: Option<String>,
 }

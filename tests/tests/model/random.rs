@@ -60,7 +60,7 @@ fn submitted() -> Value {
         "deadline": { "afterSealMs": 3_600_000 }, "expires": { "afterSealMs": 86_400_000 }, "limits": { "inFlight": 100 },
         "converge": { "minSuccess": 0.5, "below": "reserved" },
         "retry": { "maxAttempts": 2, "backoffMs": [10_000], "jitter": 0.0, "transient": ["NET_*"], "business": ["BIZ_*"] },
-        "timeouts": { "deliverMs": 30_000, "runMs": 600_000 }, "outputSchema": {}, "rules": 1, "contentSha256": "00" })
+        "timeouts": { "deliverMs": 30_000, "runMs": 600_000 }, "outputSchema": {}, "rules": fanfold_domain::RULES_VERSION, "contentSha256": "00" })
 }
 
 /// A history; the same for the same seed.

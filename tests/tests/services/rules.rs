@@ -21,6 +21,9 @@ use serde_json::{Value, json};
 use fanfold_tests::world::terminal::{Act, event, send};
 use fanfold_tests::world::{ROLES, World, document};
 
+/// A version of the rules that this build does not have.
+const NEWER: u32 = fanfold_domain::RULES_VERSION + 1;
+
 fn id(plan: &str) -> PlanId {
     PlanId::new(plan).unwrap()
 }
@@ -49,7 +52,7 @@ async fn mixed() -> World {
     let mut w = World::new().await;
     w.terminal("S1", |_, _| Act::Succeed(100));
     w.submit("p", &["S1"], json!({})).await;
-    submitted_by_another_build(&w, "newer", |data| data["rules"] = json!(2)).await;
+    submitted_by_another_build(&w, "newer", |data| data["rules"] = json!(NEWER)).await;
     submitted_by_another_build(&w, "stranger", |data| *data = json!({ "rules": 7, "everything": "else" })).await;
     w
 }
@@ -69,7 +72,7 @@ async fn a_plan_of_unknown_rules_is_left_alone_and_told() {
     w.until_over("p", 20_000).await;
     // Past every time-out, deadline and expiry of these plans.
     w.sleep(700_000).await;
-    let expected = BTreeMap::from([("newer".to_owned(), (Some(2), false)), ("stranger".to_owned(), (Some(7), false))]);
+    let expected = BTreeMap::from([("newer".to_owned(), (Some(NEWER), false)), ("stranger".to_owned(), (Some(7), false))]);
     assert_eq!(unsupported(&w), expected);
     for plan in ["newer", "stranger"] {
         assert_eq!(events_of(&w, plan).await, 3, "nothing was decided or summarised about {plan}");
@@ -92,7 +95,10 @@ async fn a_plan_of_unknown_rules_is_left_alone_and_told() {
     let checks = examine(&DoctorArgs { wait: 0, deep: true }, &session).await;
     let rules = checks.iter().find(|c| c.what == "rules").expect("the doctor looks at rules");
     assert_eq!(rules.health, Health::Bad);
-    assert!(["UNSUPPORTED_RULES", "newer (2)", "stranger (7)"].iter().all(|part| rules.found.contains(part)), "{rules:?}");
+    assert!(
+        ["UNSUPPORTED_RULES", format!("newer ({NEWER})").as_str(), "stranger (7)"].iter().all(|part| rules.found.contains(part)),
+        "{rules:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +128,7 @@ async fn plans_of_unknown_rules_stay_in_the_checkpoint_for_a_build_that_knows_th
     assert_eq!(checkpoint(&w).await, ["newer", "stranger"]);
     // Another process of this build starts from that checkpoint and knows them too; one of its plans goes on meanwhile.
     w.hq = w.process().await;
-    assert_eq!(w.hq.open.read().known(&id("newer")), Known::Unsupported(Some(2)));
+    assert_eq!(w.hq.open.read().known(&id("newer")), Known::Unsupported(Some(NEWER)));
     ROLES.iter().for_each(|role| w.hq.start(*role));
     w.sleep(3_000).await;
     w.submit("q", &["S1"], json!({})).await;

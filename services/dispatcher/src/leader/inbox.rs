@@ -229,10 +229,11 @@ impl Leader<'_> {
 
     /// Replaces a terminal. It is in the registry before the answer: a later dispatcher must know which journal was allowed.
     async fn replace(&mut self, request: ReplaceRequest) -> ApiAnswer<Replaced> {
-        if self.terminals.replace(&request.terminal, request.journal.clone()).is_none() {
-            let message = format!("no terminal {} was ever heard of", request.terminal);
-            return ApiAnswer::Error(ApiError::new("UNKNOWN_TERMINAL", message));
-        }
+        let journal = match self.journal_to_let_in(&request) {
+            Ok(journal) => journal,
+            Err(error) => return ApiAnswer::Error(error),
+        };
+        self.terminals.replace(&request.terminal, journal.clone());
         let record = registry::encoded(&self.terminals, &request.terminal);
         if let Err(error) = self.deps.ledger.put_terminals(record.into_iter().collect()).await {
             return ApiAnswer::Error(ApiError::new(
@@ -240,7 +241,15 @@ impl Leader<'_> {
                 format!("{error}; the replacement holds until HQ restarts, ask again to keep it"),
             ));
         }
-        tracing::info!(terminal = %request.terminal, by = %request.by, journal = ?request.journal, "terminal replaced");
-        ApiAnswer::Ok(Replaced { terminal: request.terminal, journal: request.journal })
+        tracing::info!(terminal = %request.terminal, by = %request.by, ?journal, "terminal replaced");
+        ApiAnswer::Ok(Replaced { terminal: request.terminal, journal })
+    }
+
+    /// The journal a person names; `None`: whichever is heard next.
+    fn journal_to_let_in(&self, request: &ReplaceRequest) -> Result<Option<String>, ApiError> {
+        let Some(terminal) = self.terminals.known.get(&request.terminal) else {
+            return Err(ApiError::new("UNKNOWN_TERMINAL", format!("no terminal {} was ever heard of", request.terminal)));
+        };
+        request.journal.as_deref().map(|wanted| terminal.journal_meant(wanted, request.force)).transpose()
     }
 }

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fanfold_domain::ids::PlanId;
-use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::summary::{Summary, SummaryError};
-use fanfold_domain::view::PlanView;
 use jiff::tz::TimeZone;
 
 use super::{plan_id, stores, summary};
@@ -18,6 +16,7 @@ use crate::patience::{self, NO_ANSWER_MAX};
 use crate::render;
 use crate::render::format::number;
 use crate::session::Session;
+use crate::verify::account::{self, Account};
 use crate::verify::offline::LogFileError;
 use crate::verify::{self, VerifyReport};
 
@@ -27,6 +26,7 @@ use crate::verify::{self, VerifyReport};
 --verify computes every summary of the plan again at its position of the log and compares bytes, compares every record
 of the state bucket with the log, and what the API tells readers, and looks for events the log has lost; the first
 difference is told and the exit code is 1 (VERIFY_FAILED).
+Where a published summary still is the plan's last word it is that summary, to the byte.
 
 Examples:
   fanfold replay --plan plan_7788
@@ -60,11 +60,7 @@ pub async fn execute(args: &ReplayArgs, session: &Session) -> Result<Exit, CliEr
     }
     let last = session.ledger.last_seq().await?;
     let to = args.until.unwrap_or(last).min(last);
-    let view = verify::fold_plan(session.ledger.as_ref(), &args.plan, to).await?;
-    let recorded = verify::summaries(session.ledger.as_ref(), &args.plan, last).await?;
-    let written = recorded.iter().find(|(_, s)| s.this.as_of_seq == view.last_seq).map(|(_, s)| s.kind);
-    let kind = written.unwrap_or_else(|| kind_now(&view));
-    let bytes = computed(&view, kind, to)?;
+    let bytes = computed(&account::at(session.ledger.as_ref(), &args.plan, to).await?, to)?;
     if session.json {
         session.out.bytes(&bytes)?;
     } else {
@@ -82,19 +78,19 @@ pub fn offline(args: &ReplayArgs, file: &Path, as_json: bool, out: &Out) -> Resu
     let bytes = super::read_file(file)?;
     let bad = |e: LogFileError| CliError::input("BAD_LOG_FILE", format!("{}: {e}", file.display()));
     let log = verify::offline::read(&bytes).map_err(bad)?;
-    let replayed = verify::offline::replay(&log, &args.plan, args.until.unwrap_or(u64::MAX))?;
-    let view = &replayed.view;
+    let to = args.until.unwrap_or(u64::MAX);
     if args.verify {
+        let replayed = verify::offline::replay(&log, &args.plan, to)?;
         if let Some(difference) = replayed.first_difference() {
             return Err(CliError::No { code: "VERIFY_FAILED", message: format!("{}: {difference}", args.plan) });
         }
         let [events, summaries] = [replayed.events, replayed.summaries.len() as u64].map(number);
-        let (plan, last) = (&args.plan, view.last_seq);
+        let (plan, last) = (&args.plan, replayed.view.last_seq);
         out.text(&format!("{plan}: {events} events up to #{last} give the same {summaries} summaries, byte for byte"))?;
         return Ok(Exit::Ok);
     }
-    let written = replayed.summaries.iter().find(|(s, _)| s.this.as_of_seq == view.last_seq).map(|(s, _)| s.kind);
-    let bytes = computed(view, written.unwrap_or_else(|| kind_now(view)), view.last_seq)?;
+    let account = account::at_in(&log, &args.plan, to)?;
+    let bytes = computed(&account, account.view.last_seq)?;
     if as_json {
         out.bytes(&bytes)?;
     } else {
@@ -104,22 +100,12 @@ pub fn offline(args: &ReplayArgs, file: &Path, as_json: bool, out: &Out) -> Resu
     Ok(Exit::Ok)
 }
 
-fn computed(view: &PlanView, kind: SummaryKind, to: u64) -> Result<Vec<u8>, CliError> {
-    Summary::compute(view, kind).and_then(|s| s.to_bytes()).map_err(|e| match e {
+fn computed(account: &Account, to: u64) -> Result<Vec<u8>, CliError> {
+    let view = &account.view;
+    Summary::compute(view, account.kind).and_then(|s| s.to_bytes()).map_err(|e| match e {
         SummaryError::NotSealed => CliError::input("NOT_SEALED", format!("{} is not sealed at sequence {to}", view.plan.id())),
         SummaryError::DoesNotAddUp { .. } | SummaryError::Unwritable(_) => CliError::Internal(e.to_string()),
     })
-}
-
-/// The kind a summary would have here where none was written.
-fn kind_now(view: &PlanView) -> SummaryKind {
-    let plan = &view.plan;
-    match &plan.summary {
-        _ if plan.closed_seq.is_some() => SummaryKind::Final,
-        Some(_) => SummaryKind::Update,
-        None if plan.deadline_seq.is_none() && view.all_final() => SummaryKind::Complete,
-        None => SummaryKind::Partial,
-    }
 }
 
 fn told(report: &VerifyReport, session: &Session) -> Result<Exit, CliError> {

@@ -2,10 +2,11 @@
 
 use clap::{Args, ValueEnum};
 use fanfold_domain::ids::PlanId;
+use fanfold_domain::task::TaskState;
 use fanfold_wire::api::{SummaryAnswer, SummaryRequest};
 use fanfold_wire::digest::sha256_hex;
 
-use super::{plan_id, stores};
+use super::{plan_id, stores, task};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::render;
@@ -59,8 +60,11 @@ pub async fn execute(args: &SummaryArgs, session: &Session) -> Result<Exit, CliE
         session.out.bytes(&bytes)?;
         return Ok(Exit::Ok);
     }
-    let doc = read(&bytes)?;
+    let mut doc = read(&bytes)?;
     let stores = stores::load(session).await?;
+    if format == Format::Table {
+        say_why_now(&mut doc, session).await;
+    }
     let text = match format {
         Format::Table | Format::Json => render::summary::table(&doc, &stores, &session.zone),
         Format::Csv => render::csv::summary(&doc, &stores),
@@ -77,7 +81,19 @@ pub async fn execute(args: &SummaryArgs, session: &Session) -> Result<Exit, CliE
 pub(crate) async fn print_table(session: &Session, plan: &PlanId) -> Result<(), CliError> {
     let (_, bytes) = fetch(session, plan, None).await?;
     let stores = stores::load(session).await?;
-    session.out.text(&render::summary::table(&read(&bytes)?, &stores, &session.zone))
+    let mut doc = read(&bytes)?;
+    say_why_now(&mut doc, session).await;
+    session.out.text(&render::summary::table(&doc, &stores, &session.zone))
+}
+
+/// The document says that a task waits for its turn; that its terminal is given nothing is the registry's to say, as it stands now. A
+/// registry that can't be asked keeps nobody from the account.
+async fn say_why_now(doc: &mut SummaryDoc, session: &Session) {
+    let pending = doc.rows.iter().filter(|row| row.state == TaskState::Pending).map(|row| row.target.clone()).collect();
+    let mut why = task::why_now(pending, session).await.unwrap_or_default();
+    for row in doc.rows.iter_mut().filter(|row| row.state == TaskState::Pending) {
+        row.now = why.remove(&row.target);
+    }
 }
 
 /// A summary's document, read.
@@ -89,23 +105,20 @@ pub(crate) fn read(bytes: &[u8]) -> Result<SummaryDoc, CliError> {
 async fn fetch(session: &Session, plan: &PlanId, revision: Option<u32>) -> Result<(SummaryAnswer, Vec<u8>), CliError> {
     let request = SummaryRequest { plan_id: plan.clone(), revision };
     let answer: SummaryAnswer = session.call("summary", "get", &request).await?;
+    let again = format!("`fanfold replay --plan {plan} --until {} --json` computes it again", answer.summary.this.as_of_seq);
     let bytes = match &answer.document {
         Some(document) => document.get().as_bytes().to_vec(),
         None => match session.ledger.get_object(&answer.object).await? {
             Some(bytes) => bytes.to_vec(),
             None => {
-                let message = format!(
-                    "the document {} of {plan} is not in the object store; `fanfold replay` computes it again",
-                    answer.object
-                );
+                let message = format!("the document {} of {plan} is not in the object store; {again}", answer.object);
                 return Err(CliError::NotFound { code: "SUMMARY_DOCUMENT_MISSING", message });
             }
         },
     };
     let (found, wanted) = (sha256_hex(&bytes), &answer.summary.this.sha256);
     if found != *wanted {
-        let message =
-            format!("the document of {plan} has the sha256 {found}, the log says {wanted}; `fanfold replay` computes it again");
+        let message = format!("the document of {plan} has the sha256 {found}, the log says {wanted}; {again}");
         return Err(CliError::No { code: "SUMMARY_DAMAGED", message });
     }
     Ok((answer, bytes))

@@ -151,7 +151,11 @@ async fn history(id: &TaskId, session: &Session) -> Result<HistoryAnswer, CliErr
 /// Why nothing is handed out for pending tasks, by target, where it is their terminal: what the registry says of it now.
 async fn why_pending(tasks: &[TaskRecord], session: &Session) -> Result<BTreeMap<String, String>, CliError> {
     let pending = |t: &&TaskRecord| t.status == TaskState::Pending;
-    let targets: BTreeSet<String> = tasks.iter().filter(pending).map(|t| t.task_id.target.to_string()).collect();
+    why_now(tasks.iter().filter(pending).map(|t| t.task_id.target.to_string()).collect(), session).await
+}
+
+/// Why nothing is handed out to the terminals of these targets, by target: what the registry says of them now.
+pub(crate) async fn why_now(targets: BTreeSet<String>, session: &Session) -> Result<BTreeMap<String, String>, CliError> {
     if targets.is_empty() {
         return Ok(BTreeMap::new());
     }

@@ -85,16 +85,21 @@ pub struct LsArgs {
 /// Let another machine act under a terminal's id
 #[derive(Debug, Args)]
 #[command(after_help = "\
+`fanfold terminal ls --json` lists the journals heard of under an id (`journal`, `rivalJournal`).
+
 Examples:
-  fanfold terminal replace SH_0312                 the one that is heard next
-  fanfold terminal replace SH_0312 --journal 5f2c  only the one with this journal")]
+  fanfold terminal replace SH_0312
+  fanfold terminal replace SH_0312 --journal 5f2c81")]
 pub struct ReplaceArgs {
     /// The terminal
     #[arg(value_parser = terminal_id)]
     pub id: TerminalId,
-    /// The journal id to let in; without it the one heard next
-    #[arg(long)]
+    /// Let in only the process with this journal: its id, or at least its first 4 characters; without it the one heard next
+    #[arg(long, value_name = "ID")]
     pub journal: Option<String>,
+    /// Let a journal in by its whole id that was never heard of under this terminal's id
+    #[arg(long, requires = "journal")]
+    pub force: bool,
 }
 
 /// Runs the agent until it is told to end.
@@ -180,6 +185,13 @@ pub fn gets_nothing(terminal: &TerminalRecord) -> Option<&'static str> {
     match terminal {
         TerminalRecord { id_in_use: true, .. } => Some("id in use by two processes"),
         TerminalRecord { replace_with_next: true, .. } => Some("replaced, the next one is not heard yet"),
+        TerminalRecord { allowed_journal: Some(allowed), journal, rival_journal, .. } if allowed != journal => {
+            Some(if rival_journal.is_some() {
+                "replaced: the process heard is turned away, the journal let in is not heard yet"
+            } else {
+                "replaced, the journal let in is not heard yet"
+            })
+        }
         TerminalRecord { online: true, journal_unavailable: true, .. } => Some("its journal can't be written"),
         _ => None,
     }
@@ -251,7 +263,7 @@ pub fn list_text(terminals: &[TerminalRecord], stores: &Stores, zone: &TimeZone)
 }
 
 async fn replace(args: ReplaceArgs, session: &Session) -> Result<Exit, CliError> {
-    let request = ReplaceRequest { terminal: args.id, journal: args.journal, by: session.by.clone() };
+    let request = ReplaceRequest { terminal: args.id, journal: args.journal, force: args.force, by: session.by.clone() };
     let replaced: Replaced = session.call("terminal", "replace", &request).await?;
     if session.json {
         session.out.json(&replaced)?;

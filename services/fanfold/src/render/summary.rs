@@ -97,6 +97,9 @@ pub struct RowDoc {
     /// The result.
     #[serde(default)]
     pub result: Option<Value>,
+    /// Why its terminal is given nothing at the time of looking. It does not stand in the document.
+    #[serde(skip)]
+    pub now: Option<String>,
 }
 
 /// Tells a null that is there from a field that isn't.
@@ -168,6 +171,7 @@ pub fn reason(row: &RowDoc, zone: &TimeZone) -> String {
     if row.failure == Some(FailReason::Expired) {
         parts.push("given up when the plan ended".to_owned());
     }
+    parts.extend(row.now.as_ref().map(|now| format!("now: {now}")));
     if row.needs_attention {
         parts.push("handed out again and again, nothing begins: look at the terminal".to_owned());
     }

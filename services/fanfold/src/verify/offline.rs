@@ -11,7 +11,7 @@ use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::Stored;
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode};
-use fanfold_wire::subjects::LogSubject;
+use fanfold_wire::subjects::{LogSubject, plan_event};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -113,6 +113,29 @@ pub fn plans(log: &[Stored]) -> Vec<PlanId> {
     log.iter().filter_map(submitted).collect()
 }
 
+/// Every `plan.summarised` of a plan, with its own sequence.
+pub fn summaries(log: &[Stored], plan: &PlanId) -> Vec<(u64, Summarised)> {
+    let summarised = |m: &Stored| match decode(m.seq, m.time_ms, &m.subject, &m.payload) {
+        Ok(LogEvent::Plan(of, logged)) if of == *plan => match logged.event {
+            PlanEvent::Summarised(summarised) => Some((m.seq, *summarised)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let subject = plan_event(plan, "summarised");
+    log.iter().filter(|m| m.subject == subject).filter_map(summarised).collect()
+}
+
+/// Folds a plan's events up to and including a sequence.
+///
+/// # Errors
+/// [`VerifyError::UnknownPlan`], [`VerifyError::Unsupported`].
+pub fn fold(log: &[Stored], plan: &PlanId, to: u64) -> Result<PlanView, VerifyError> {
+    let mut folder = Folder::over(Vec::new());
+    log.iter().filter(|m| m.seq <= to && is_of(m, plan)).for_each(|m| folder.apply(m));
+    folder.into_view(plan)
+}
+
 /// Folds a plan's events up to and including a sequence, and computes each of its summaries again on the way.
 ///
 /// # Errors
@@ -136,9 +159,7 @@ pub fn replay(log: &[Stored], plan: &PlanId, to: u64) -> Result<Replayed, Verify
 
 /// The sha256 of a summary computed from exactly the events up to its position.
 fn summarised(log: &[Stored], plan: &PlanId, written: &Summarised) -> Result<String, String> {
-    let mut folder = Folder::over(Vec::new());
-    log.iter().filter(|m| m.seq <= written.this.as_of_seq && is_of(m, plan)).for_each(|m| folder.apply(m));
-    let view = folder.into_view(plan).map_err(|e| e.to_string())?;
+    let view = fold(log, plan, written.this.as_of_seq).map_err(|e| e.to_string())?;
     let bytes = Summary::compute(&view, written.kind).and_then(|s| s.to_bytes()).map_err(|e| e.to_string())?;
     Ok(sha256_hex(&bytes))
 }

@@ -147,15 +147,15 @@ pub enum CollectError {
         /// What is wrong and what would be right.
         problem: String,
     },
-    /// The log folder can't be read now; it may be a disk that isn't mounted yet.
-    #[error("log folder {path} can't be read: {problem}; check the terminal's store folder", path = path.display())]
+    /// The log folder can't be read now or has no log file; it may be a disk that isn't mounted yet.
+    #[error("log folder {path}: {problem}; check the terminal's store folder", path = path.display())]
     NoLogs {
         /// The folder looked for.
         path: PathBuf,
-        /// What the system said.
+        /// What the system said, or that nothing is there.
         problem: String,
     },
-    /// The folder is there but no file has a line of the day; trying again doesn't help.
+    /// Logs are there but no file has a line of the day; trying again doesn't help.
     #[error("no line of {date} in {files} log files, {unreadable} more could not be read{first}")]
     NoSuchDate {
         /// The day looked for.
@@ -203,9 +203,14 @@ pub fn collect_log(
     let day = Day::new(wanted_date(input, zone, now)?, zone, now)?;
     let folder = root.join("logs");
     let no_logs = |problem: String| CollectError::NoLogs { path: folder.clone(), problem };
-    let root_real = root.canonicalize().map_err(|error| no_logs(error.to_string()))?;
-    let logs = source::Folder::open(&root_real, "logs").map_err(|error| no_logs(error.to_string()))?;
-    let mut names = logs.names(names::is_log).map_err(|error| no_logs(error.to_string()))?;
+    let unreadable = |error: &dyn std::fmt::Display| no_logs(format!("it can't be read: {error}"));
+    let root_real = root.canonicalize().map_err(|error| unreadable(&error))?;
+    let logs = source::Folder::open(&root_real, "logs").map_err(|error| unreadable(&error))?;
+    let mut names = logs.names(names::is_log).map_err(|error| unreadable(&error))?;
+    if names.is_empty() {
+        // An empty mount point looks like this, too: it says nothing about the day.
+        return Err(no_logs("no log file is in it (*.log, and rotated ones like *.log.1.gz)".to_owned()));
+    }
     names.sort_by_cached_key(|name| (names::reading_rank(name, day.date()), name.clone()));
 
     let mut totals = Totals::default();

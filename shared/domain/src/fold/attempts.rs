@@ -5,6 +5,7 @@ use crate::event::TaskEvent;
 use crate::ids::TerminalId;
 use crate::planted::{self, Planted};
 use crate::retry::ErrorClass;
+use crate::rules::Rules;
 use crate::task::{ATTEMPTS_KEPT, Attempt, Outcome, TaskError};
 
 impl Fold<'_> {
@@ -17,6 +18,14 @@ impl Fold<'_> {
             self.end_attempt(attempt, outcome, error, class);
         }
         self.absorb(repeated)
+    }
+
+    /// What a stop of the live attempt is said to have come of.
+    pub(super) fn why_stopped(&self) -> &'static str {
+        if self.plan.rules >= Rules::V2 && self.task.cancelling {
+            return "the attempt was stopped because the task was cancelled";
+        }
+        "the attempt was stopped without a cancel"
     }
 
     pub(super) fn absorb(&self, repeated: bool) -> Effect {

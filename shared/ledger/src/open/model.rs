@@ -116,6 +116,11 @@ impl Model {
         }
     }
 
+    /// Plans whose final summary has a higher sequence, in no order, of those remembered by name (65,536 of them).
+    pub fn ended_after(&self, seq: u64) -> impl Iterator<Item = &PlanId> {
+        self.closed.iter().filter(move |(_, final_seq)| **final_seq > seq).map(|(id, _)| id)
+    }
+
     /// Messages of the log that could not be read.
     pub fn unreadable(&self) -> u64 {
         self.unreadable

@@ -1,8 +1,9 @@
 //! A journal that fails, and the faults a terminal can be told to play.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fanfold_sdk::connection::{self, ConnectionOptions};
 use fanfold_sdk::wire::terminal::SyncStatus;
 use fanfold_sdk::{MemoryJournal, Terminal, TerminalConfig};
 
@@ -97,4 +98,19 @@ async fn what_can_not_be_started_says_why() {
     failing.set_failing(true);
     let started = Terminal::start(client, config("S1"), Work::new().registry(), Arc::new(failing)).await;
     assert_eq!(started.unwrap_err().code(), "JOURNAL_UNAVAILABLE");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_terminal_that_does_not_wait_for_its_first_connection_beats_as_soon_as_it_is_there() {
+    let mut hq = Hq::start().await;
+    // As `fanfold terminal run` connects: it goes on before there is a connection. The beats after the first come too late to count.
+    let options = ConnectionOptions { url: hq.server.url(), wait_for_server: true, ..ConnectionOptions::default() };
+    let connection = connection::connect(options).await.unwrap();
+    let config = TerminalConfig { connects: Some(connection.connects), beat_interval_ms: 600_000, ..config("S1") };
+    let terminal =
+        Terminal::start(connection.client, config, Work::new().registry(), Arc::new(MemoryJournal::new())).await.unwrap();
+    let begun = Instant::now();
+    hq.beat(|beat| beat.identity.boot == terminal.boot_id()).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    terminal.shutdown().await;
 }

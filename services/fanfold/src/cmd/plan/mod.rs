@@ -6,13 +6,14 @@ pub mod watch;
 
 use clap::{Args, Subcommand};
 use fanfold_domain::ids::PlanId;
-use fanfold_wire::api::{Noted, PlanList, PlanListRequest, PlanRequest};
+use fanfold_wire::api::{Behind, Noted, PlanList, PlanListRequest, PlanRequest};
 use fanfold_wire::record::PlanRecord;
 
 use super::plan_id;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::render;
+use crate::render::format::number;
 use crate::session::Session;
 use crate::time::now_ms;
 
@@ -107,7 +108,7 @@ pub(crate) async fn get(session: &Session, plan: &PlanId) -> Result<PlanRecord, 
 }
 
 async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
-    let mut list = PlanList { plans: Vec::new(), next: None };
+    let mut list = PlanList { plans: Vec::new(), next: None, behind: None };
     // Bounded: every page but the last brings at least one plan.
     loop {
         let wanted = args.limit.saturating_sub(u32::try_from(list.plans.len()).unwrap_or(u32::MAX)).min(PAGE);
@@ -116,6 +117,7 @@ async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
         let empty = page.plans.is_empty();
         list.plans.extend(page.plans);
         list.next = page.next;
+        list.behind = merged(list.behind, page.behind);
         if empty || list.next.is_none() || list.plans.len() >= args.limit as usize {
             break;
         }
@@ -128,7 +130,34 @@ async fn ls(args: &LsArgs, session: &Session) -> Result<Exit, CliError> {
             session.out.note("there are more; raise --limit");
         }
     }
+    if let Some(behind) = &list.behind {
+        session.out.note(&behind_words(behind));
+    }
     Ok(Exit::Ok)
+}
+
+/// What the pages so far lack, and this one.
+fn merged(before: Option<Behind>, page: Option<Behind>) -> Option<Behind> {
+    match (before, page) {
+        (Some(mut before), Some(page)) => {
+            before.plans.extend(page.plans);
+            Some(Behind { plans: before.plans, ..page })
+        }
+        (before, page) => page.or(before),
+    }
+}
+
+fn behind_words(behind: &Behind) -> String {
+    let log = number(behind.log_seq);
+    let lacks = match behind.plans.as_slice() {
+        [] => "there is no checkpoint, plans that are over may be missing".to_owned(),
+        [first, ..] => format!(
+            "they are at #{}, {} plans that are over are missing, {first} the first (`fanfold plan show` knows each)",
+            behind.written_seq,
+            number(behind.plans.len() as u64)
+        ),
+    };
+    format!("the records are behind the log, which is at #{log}: {lacks}; is the projector running? (`fanfold doctor`)")
 }
 
 async fn show(args: &ShowArgs, session: &Session) -> Result<Exit, CliError> {

@@ -32,6 +32,15 @@ fn errors_have_codes_and_name_what_was_wrong() {
     assert_eq!(error.code(), "NO_LOGS");
     assert!(error.to_string().contains("logs"), "{error}");
     assert_eq!(collect_day(&empty.path().join("gone"), DAY).unwrap_err().code(), "NO_LOGS");
+    // An empty mount point, and a folder with nothing but other files: neither says anything about the day.
+    for other in [None, Some("logs/notes.txt")] {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("logs")).unwrap();
+        other.map(|name| fs::write(root.path().join(name), LINE).unwrap());
+        let error = collect_day(root.path(), DAY).unwrap_err();
+        assert_eq!(error.code(), "NO_LOGS", "{other:?}");
+        assert!(error.to_string().contains("no log file is in it"), "{error}");
+    }
 }
 
 #[test]

@@ -187,3 +187,25 @@ fn decision_seq_counts_every_message_of_hq_and_no_report() {
     story.say(0, &hq::requeued(1));
     assert_eq!((story.task(0).decision_seq, story.task(0).absorbed.ignored), (story.seq, 1), "ignored, but expected next");
 }
+
+#[test]
+fn a_stop_by_a_cancel_is_said_to_be_one_where_the_rules_know_it() {
+    let said = |rules: u32, cancel: bool| {
+        let mut story = Story::with(1, |spec| spec.rules = rules);
+        story.all(0, &[hq::dispatched(1), by::started(1)]);
+        if cancel {
+            story.say(0, &hq::cancel(1));
+        }
+        let when = story.when(by::stopped(1));
+        let task = when.then(if cancel { Cancelled } else { Pending });
+        let error = task.error.as_ref().unwrap();
+        assert_eq!((error.code.as_str(), task.tries, task.last_outcome), ("STOPPED", 1, Some(Outcome::Stopped)));
+        assert_eq!(task.current().unwrap().error, task.error);
+        error.message.clone()
+    };
+    for rules in [1, 2] {
+        assert_eq!(said(rules, false), "the attempt was stopped without a cancel", "rules {rules}");
+    }
+    assert_eq!(said(1, true), "the attempt was stopped without a cancel", "what version 1 said it says for ever");
+    assert_eq!(said(2, true), "the attempt was stopped because the task was cancelled");
+}
