@@ -44,6 +44,20 @@ fn out_at(model: &Model, work: &Work, terminal: &TerminalId, hq: &Hq) -> usize {
     model.open().map(at_plan).sum()
 }
 
+/// Whether a hand-out to a terminal is decided and not in view yet. It may name the boot before, or come before the terminal listens:
+/// an answer to a sync that does not have it must not be the last word for a minute.
+pub(crate) fn handing_out_to(model: &Model, work: &Work, terminal: &TerminalId) -> bool {
+    let at_plan = |view: &PlanView| {
+        let index = view.plan.index.get(terminal.as_str())?;
+        let plan_work = work.plans.get(view.plan.id()).filter(|w| w.handing_out.contains(*index as usize))?;
+        match plan_work.deciding.get(index)? {
+            Deciding::InFlight => Some(()),
+            Deciding::Stored(seq) => view.tasks.get(*index as usize).filter(|t| t.decision_seq < *seq).map(drop),
+        }
+    };
+    model.open().any(|view| at_plan(view).is_some())
+}
+
 /// Hands out what the caps allow: the decisions go to the outbox.
 pub(crate) fn hand_out(model: &Model, work: &mut Work, terminals: &Terminals, hq: &Hq, in_flight_max: usize) {
     let mut total: usize = model.open().map(|v| out(v, work, hq)).sum();

@@ -97,8 +97,9 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// From what the journal held at the start: begun becomes LOST, finished is sent again, the rest is remembered.
-    pub fn restore(setup: Setup, rows: Vec<Row>, out: &mut Vec<Action>) -> Self {
+    /// From what the journal held at the start: begun becomes LOST, finished is sent again, the rest is remembered. `known_seq` is the
+    /// journal's own: an answer from an older view would hand out again what was given up because a newer one included its end.
+    pub fn restore(setup: Setup, rows: Vec<Row>, known_seq: u64, out: &mut Vec<Action>) -> Self {
         let mut holds = Self {
             setup,
             tasks: BTreeMap::new(),
@@ -106,7 +107,7 @@ impl Holds {
             running: 0,
             unanswered: 0,
             settled: 0,
-            known_seq: 0,
+            known_seq,
             forgotten_seq: 0,
             sync_wanted: false,
             journal_ok: true,
@@ -177,6 +178,8 @@ impl Holds {
         let ours = dispatched.terminal == self.setup.terminal && dispatched.journal == self.setup.journal;
         if !ours || (origin == Origin::Live && dispatched.boot != self.setup.boot) {
             self.counts.foreign += 1;
+            // Meant for the boot before this one, which HQ had not heard the end of. It is open all the same: a sync hands it out.
+            self.sync_wanted |= ours;
             return;
         }
         if self.tasks.get(&task_id).map_or(0, |t| t.highest) >= dispatched.attempt && !planted::is(Planted::DuplicateRun) {

@@ -1,8 +1,9 @@
 //! What a terminal must remember across restarts, and the contract of the places it can be kept in.
 //!
 //! One row an attempt: begun, finished (with the whole report, ready to be sent again byte for byte) or settled; and one number a
-//! task, the highest attempt known, that outlives its attempts until the plan is closed. One journal serves many terminals, each
-//! with a journal id of its own that is made the first time the terminal is loaded from it.
+//! task, the highest attempt known, that outlives its attempts until the plan is closed. What was given up because HQ's view included
+//! it leaves one number a terminal behind, the sequence of that view. One journal serves many terminals, each with a journal id of its
+//! own that is made the first time the terminal is loaded from it.
 
 mod codec;
 mod disk;
@@ -137,6 +138,11 @@ pub enum Op {
         /// The task.
         task: TaskId,
     },
+    /// Sets the log sequence that answers must include from now on: rows were dropped because a view included that much.
+    Known {
+        /// Log sequence; it may be lower than before, when HQ was restored from an older backup.
+        seq: u64,
+    },
 }
 
 /// One attempt's row, read back.
@@ -157,6 +163,8 @@ pub struct Loaded {
     pub journal_id: String,
     /// Every row, in order of task and attempt.
     pub rows: Vec<Row>,
+    /// What [`Op::Known`] set last; 0: nothing yet.
+    pub known_seq: u64,
 }
 
 /// A place attempts are remembered in.

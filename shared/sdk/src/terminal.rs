@@ -104,7 +104,7 @@ impl Terminal {
             held_max: slots as usize + QUEUE_BEYOND_SLOTS,
         };
         let mut actions = Vec::new();
-        let holds = Holds::restore(setup, loaded.rows, &mut actions);
+        let holds = Holds::restore(setup, loaded.rows, loaded.known_seq, &mut actions);
         let (shutdown, tracker, stats) = (CancellationToken::new(), TaskTracker::new(), Arc::default());
         let actor = Actor {
             identity: identity(&config, slots, &loaded.journal_id, &boot, &handlers),

@@ -296,7 +296,7 @@ pub struct SyncAnswer {
     /// Of the plans asked about, those that are closed: forget them.
     #[serde(default)]
     pub closed_plans: Vec<PlanId>,
-    /// When to ask again, in milliseconds.
+    /// When to ask again, in milliseconds. With OK: there is more, or more is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Only where the log ends before what the terminal knows: HQ was restored from an older backup, and this is its last sequence. What

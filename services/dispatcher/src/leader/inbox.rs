@@ -12,13 +12,13 @@ use fanfold_wire::terminal::{AttemptRef, Beat, SyncAnswer, SyncRequest, SyncStat
 use futures::{FutureExt, StreamExt};
 
 use super::Leader;
-use crate::registry;
 use crate::terminals::Heard;
+use crate::{ready, registry};
 
 /// Beats taken in one go before anything else is looked at.
 const BEATS_PER_TURN: usize = 1_024;
 
-/// When a terminal is to ask again that is ahead of this view, in milliseconds.
+/// When a terminal is to ask again that is ahead of this view, or of which more is under way, in milliseconds.
 const AGAIN_MS: u64 = 200;
 /// How long the log may take to say where it ends, while everybody else waits.
 const LOG_END_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -201,6 +201,9 @@ impl Leader<'_> {
             }
             Heard::Same | Heard::Changed => {
                 let mut answer = crate::sync::answer(&model, id, request);
+                if answer.retry_after_ms.is_none() && ready::handing_out_to(&model, &self.work, id) {
+                    answer.retry_after_ms = Some(AGAIN_MS);
+                }
                 if planted::is(Planted::SyncFromOldView) {
                     answer.as_of_seq = answer.as_of_seq.max(request.known_seq);
                 }

@@ -37,6 +37,29 @@ async fn the_cap_of_a_plan_holds() {
 }
 
 #[tokio::test]
+async fn a_hand_out_that_is_not_in_view_is_known_to_whoever_answers_its_terminal() {
+    let mut f = Fixture::new().await;
+    f.plan("p1", &names("S", 2), 10).await;
+    f.online(&names("S", 2), 1);
+    let terminals: Vec<TerminalId> = names("S", 2).iter().map(|n| TerminalId::new(n).unwrap()).collect();
+    let to = |f: &Fixture| -> Vec<bool> {
+        let (open, terminals) = (f.open.clone(), &terminals);
+        terminals.iter().map(|t| handing_out_to(&open.read(), &f.work, t)).collect()
+    };
+    assert_eq!(to(&f), [false, false]);
+    decide(&mut f.work, &plan_id("p1"), 1, TaskEvent::Released);
+    assert_eq!(to(&f), [false, false], "another decision hands nothing out");
+    f.work.plans.get_mut(&plan_id("p1")).unwrap().queue(0);
+    assert_eq!(f.hand_out(100, &hq())["p1"], 1);
+    assert_eq!(to(&f), [true, false], "not answered yet");
+    f.work.plans.get_mut(&plan_id("p1")).unwrap().deciding.insert(0, Deciding::Stored(u64::MAX));
+    assert_eq!(to(&f), [true, false], "stored, and not in view yet");
+    let seq = f.dispatched("p1", "S0", 1, "j").await;
+    f.work.plans.get_mut(&plan_id("p1")).unwrap().deciding.insert(0, Deciding::Stored(seq));
+    assert_eq!(to(&f), [false, false], "the answer itself has it");
+}
+
+#[tokio::test]
 async fn the_slots_of_a_terminal_hold_over_plans() {
     let mut f = Fixture::new().await;
     for n in 0..5 {

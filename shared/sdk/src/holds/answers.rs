@@ -110,9 +110,16 @@ impl Holds {
                 self.stop(attempt, out);
             }
         }
+        let before = out.len();
         let lost = self.forget_settled(&answer, out);
         self.sync_wanted = false;
         self.forget_closed(&answer.closed_plans, answer.as_of_seq, out);
+        if out.len() > before {
+            // What was given up is no longer there to be compared with: from here on only a view that includes as much may be
+            // believed, over a restart too. In the same write as what is given up.
+            self.known_seq = self.known_seq.max(answer.as_of_seq);
+            out.push(Action::Note(Op::Known { seq: self.known_seq }));
+        }
         let more = answer.open.len() >= SYNC_OPEN_MAX;
         for open in answer.open {
             match Command::decode(open.task_id, open.seq, open.command.get().as_bytes()) {
@@ -122,7 +129,10 @@ impl Holds {
         }
         self.fill(out);
         // HQ must hear soon that what it waits for is not held any more.
-        if more || lost { SyncNext::Soon } else { SyncNext::Normal }
+        if more || lost {
+            return SyncNext::Soon;
+        }
+        answer.retry_after_ms.map_or(SyncNext::Normal, |ms| SyncNext::Later(Some(ms)))
     }
 
     /// HQ was restored from an older backup. It has no memory of what was settled after `end`, so that counts as not done; attempt
@@ -133,6 +143,7 @@ impl Holds {
         self.forgotten_seq = self.forgotten_seq.min(end);
         self.counts.restores_seen += 1;
         self.reduce_settled(out, |seq, _, _| seq > end);
+        out.push(Action::Note(Op::Known { seq: end }));
     }
 
     fn reduce_settled(&mut self, out: &mut Vec<Action>, mut forgotten: impl FnMut(u64, bool, &AttemptRef) -> bool) {

@@ -60,17 +60,30 @@ fn show(action: &Action) -> String {
     }
 }
 
+/// Without the sequence noted beside whatever is reduced or forgotten: see [`remembered`].
 fn shown(actions: &[Action]) -> String {
-    actions.iter().map(show).collect::<Vec<_>>().join(", ")
+    let noted = |a: &&Action| !matches!(a, Action::Note(Op::Known { .. }));
+    actions.iter().filter(noted).map(show).collect::<Vec<_>>().join(", ")
+}
+
+/// What the journal is told to remember as known.
+fn remembered(actions: &[Action]) -> Vec<u64> {
+    actions.iter().filter_map(|a| if let Action::Note(Op::Known { seq }) = a { Some(*seq) } else { None }).collect()
 }
 
 struct Bench {
     holds: Holds,
     seq: u64,
+    /// What a journal would know, of everything asked of it by syncs.
+    known_seq: u64,
 }
 
 impl Bench {
     fn with(slots: usize, rows: Vec<Row>) -> (Self, String) {
+        Self::restarted(slots, rows, 0)
+    }
+
+    fn restarted(slots: usize, rows: Vec<Row>, known_seq: u64) -> (Self, String) {
         let setup = Setup {
             terminal: TerminalId::new("S1").unwrap(),
             journal: MINE.0.into(),
@@ -79,8 +92,8 @@ impl Bench {
             held_max: slots + 2,
         };
         let mut out = Vec::new();
-        let holds = Holds::restore(setup, rows, &mut out);
-        (Self { holds, seq: 100 }, shown(&out))
+        let holds = Holds::restore(setup, rows, known_seq, &mut out);
+        (Self { holds, seq: known_seq.max(100), known_seq }, shown(&out))
     }
 
     fn new(slots: usize) -> Self {
@@ -135,6 +148,7 @@ impl Bench {
         change(&mut answer);
         let mut out = Vec::new();
         let next = self.holds.synced(answer, &|_| Admission::Taken, &mut out);
+        self.known_seq = remembered(&out).pop().unwrap_or(self.known_seq);
         (shown(&out), next)
     }
 
@@ -184,6 +198,8 @@ fn a_live_command_must_name_this_journal_and_this_boot() {
         let got = b.command("p", Order::Run(Box::new(dispatched(1, ids))), origin, Admission::Taken);
         assert_eq!(got, expected, "{origin:?} {ids:?}");
         assert_eq!(b.holds.counts().foreign, u64::from(expected.is_empty()));
+        let before = ("journal-1", "boot-0");
+        assert_eq!(b.holds.wants_sync(), origin == Origin::Live && ids == before, "for the boot before: a sync hands it out");
     }
     let mut b = Bench::new(1);
     let other = Dispatched { terminal: TerminalId::new("S2").unwrap(), ..dispatched(1, MINE) };

@@ -16,6 +16,7 @@ struct Part {
     journal_id: String,
     rows: BTreeMap<(TaskId, u32), Record>,
     known: BTreeMap<TaskId, u32>,
+    known_seq: u64,
 }
 
 #[derive(Default)]
@@ -82,6 +83,7 @@ impl MemoryJournal {
                     part.rows.retain(|(t, _), _| *t != task);
                     part.known.remove(&task);
                 }
+                Op::Known { seq } => part.known_seq = seq,
             }
         }
     }
@@ -101,7 +103,7 @@ impl Journal for MemoryJournal {
         let known = part.known.iter().map(|(task, attempt)| Row { task: task.clone(), attempt: *attempt, record: None });
         let mut rows: Vec<Row> = attempts.chain(known).collect();
         rows.sort_by(|a, b| (&a.task, a.attempt).cmp(&(&b.task, b.attempt)));
-        Ok(Loaded { journal_id: part.journal_id.clone(), rows })
+        Ok(Loaded { journal_id: part.journal_id.clone(), rows, known_seq: part.known_seq })
     }
 
     async fn write(&self, terminal: &TerminalId, ops: Vec<Op>) -> Result<(), JournalError> {

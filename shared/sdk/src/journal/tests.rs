@@ -73,8 +73,12 @@ async fn conforms(mut journal: Arc<dyn Journal>, reopen: impl Fn(Arc<dyn Journal
     let mut got = rows(journal.as_ref(), "A").await;
     got.sort_by_key(|row| row.1);
     assert_eq!(got, expected);
-    journal.write_lazily(&a, vec![Op::Reduce { task: task("p"), attempt: 1 }]);
+    assert_eq!(journal.load(&a).await.unwrap().known_seq, 0, "nothing was said of the log");
+    journal.write_lazily(&a, vec![Op::Reduce { task: task("p"), attempt: 1 }, Op::Known { seq: u64::MAX }]);
+    journal.write_lazily(&a, vec![Op::Known { seq: 41 }]);
     journal = reopen(journal);
+    assert_eq!(journal.load(&a).await.unwrap().known_seq, 41, "the last word, also a lower one");
+    assert_eq!(journal.load(&b).await.unwrap().known_seq, 0, "one each");
     assert_eq!(rows(journal.as_ref(), "A").await, [("p".to_owned(), 2, None)], "the highest number stays, lazily written or not");
 }
 

@@ -27,6 +27,9 @@ fn a_sync_hands_out_what_was_missed_to_this_journal_whatever_the_boot() {
     assert_eq!(b.sync(|a| a.open = vec![open("p", 3, 90, MINE)]).0, "", "again is once");
     let (_, next) = Bench::new(1).sync(|a| a.open = (0..256).map(|i| open(&format!("p{i}"), 1, 90, MINE)).collect());
     assert_eq!(next, SyncNext::Soon, "a full list: there may be more");
+    let (actions, next) = b.sync(|a| (a.open, a.retry_after_ms) = (vec![open("s", 1, 93, MINE)], Some(200)));
+    assert_eq!((actions.as_str(), next), ("", SyncNext::Later(Some(200))), "and more is under way");
+    assert_eq!(b.state("s", 1), Some(HoldState::Queued));
 }
 
 #[test]
@@ -163,4 +166,51 @@ fn plans_are_asked_about_in_turns() {
     assert_eq!((first.len(), first[0].as_str(), second[0].as_str()), (256, "p000", "p256"));
     let both: std::collections::BTreeSet<_> = first.into_iter().chain(second).collect();
     assert_eq!(both.len(), 300);
+}
+
+#[test]
+fn what_was_given_up_is_not_handed_out_again_from_an_older_view_also_after_a_restart() {
+    // Ended, answered, reduced and forgotten with its plan; the end that carries no sequence is the hardest.
+    for (status, code) in [(ReportStatus::Recorded, None), (ReportStatus::Refused, Some("PLAN_CLOSED"))] {
+        for forgotten in [false, true] {
+            let mut b = Bench::new(1);
+            b.live("p", 1);
+            let dispatch_seq = b.seq;
+            b.ended("p", 1, EndKind::Succeeded);
+            b.answered("p", 1, EndKind::Succeeded, status, Some(true), code);
+            b.seq += 10;
+            assert_eq!(b.sync(|_| ()).0, "reduce p/1");
+            if forgotten {
+                b.seq += 10;
+                assert_eq!(b.sync(|a| a.closed_plans = vec![task("p").plan]).0, "forget p");
+            }
+            assert_eq!(b.known_seq, b.seq, "the journal is told with it how much the view included");
+            let rows = if forgotten { Vec::new() } else { vec![row("p", 1, None)] };
+            let (restarted, _) = Bench::restarted(1, rows, b.known_seq);
+            for (when, mut b) in [("at once", b), ("after a restart", restarted)] {
+                let stale = |a: &mut SyncAnswer| {
+                    a.as_of_seq = dispatch_seq + 1;
+                    a.closed_plans = vec![task("p").plan];
+                    a.open = vec![open("p", 1, dispatch_seq, MINE), open("p", 2, dispatch_seq + 1, MINE)];
+                };
+                let said = format!("{status:?} {forgotten} {when}");
+                assert_eq!(b.sync(stale), (String::new(), SyncNext::Soon), "{said}: neither again, nor after its success");
+                let known = b.known_seq;
+                assert_eq!(b.sync(|a| a.open = vec![open("q", 1, known, MINE)]).0, "run q/1", "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restore_of_hq_lowers_what_the_journal_knows() {
+    let (mut b, _) = Bench::restarted(1, vec![row("p", 1, None)], 500);
+    assert_eq!(b.holds.known_seq(), 500, "so that HQ can see that it knows less");
+    let restored = |a: &mut SyncAnswer| {
+        a.status = SyncStatus::Later;
+        a.log_end_seq = Some(300);
+    };
+    assert_eq!(b.sync(restored).0, "");
+    assert_eq!((b.holds.known_seq(), b.known_seq), (300, 300), "or every later answer would be taken for a stale one");
+    assert_eq!(b.sync(|a| (a.as_of_seq, a.open) = (310, vec![open("p", 2, 305, MINE)])).0, "run p/2");
 }

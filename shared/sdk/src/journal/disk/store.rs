@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fanfold_wire::domain::ids::{TaskId, TerminalId};
-use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
+use redb::{
+    Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition,
+    TableError,
+};
 
 use super::super::{JournalError, Loaded, Op, Row, codec};
 use crate::chance::Chance;
@@ -14,6 +17,8 @@ use crate::chance::Chance;
 const ROWS: TableDefinition<'static, (&str, &str, u32), &[u8]> = TableDefinition::new("rows");
 /// Terminal -> journal id.
 const IDS: TableDefinition<'static, &str, &str> = TableDefinition::new("ids");
+/// Terminal -> log sequence that answers must include; a file made before there was one has no such table.
+const KNOWN: TableDefinition<'static, &str, u64> = TableDefinition::new("known");
 /// Format of the file.
 const META: TableDefinition<'static, &str, &str> = TableDefinition::new("meta");
 /// Only there while a probe looks whether there is room.
@@ -148,9 +153,14 @@ fn commit(database: &Database, path: &Path, groups: &[(TerminalId, Vec<Op>)]) ->
     transaction.set_durability(Durability::Immediate).map_err(|e| judge(path, e))?;
     {
         let mut rows = transaction.open_table(ROWS).map_err(|e| judge(path, e))?;
+        let mut known = transaction.open_table(KNOWN).map_err(|e| judge(path, e))?;
         for (terminal, ops) in groups {
             for op in ops {
-                apply(&mut rows, terminal.as_str(), op).map_err(|e| judge(path, e))?;
+                let done = match op {
+                    Op::Known { seq } => known.insert(terminal.as_str(), seq).map(drop),
+                    op => apply(&mut rows, terminal.as_str(), op),
+                };
+                done.map_err(|e| judge(path, e))?;
             }
         }
     }
@@ -188,6 +198,7 @@ fn apply(
             let all = (terminal, task.as_str(), 0)..=(terminal, task.as_str(), u32::MAX);
             rows.retain_in(all, |_, _| false)?;
         }
+        Op::Known { .. } => {}
     }
     Ok(())
 }
@@ -221,7 +232,16 @@ fn load(database: &Database, path: &Path, terminal: &TerminalId) -> Result<Loade
         });
     }
     rows.sort_by(|a, b| (&a.task, a.attempt).cmp(&(&b.task, b.attempt)));
-    Ok(Loaded { journal_id, rows })
+    let known_seq = load_known(&transaction, terminal).map_err(|e| judge(path, e))?;
+    Ok(Loaded { journal_id, rows, known_seq })
+}
+
+fn load_known(transaction: &ReadTransaction, terminal: &TerminalId) -> Result<u64, redb::Error> {
+    match transaction.open_table(KNOWN) {
+        Ok(known) => Ok(known.get(terminal.as_str())?.map_or(0, |seq| seq.value())),
+        Err(TableError::TableDoesNotExist(_)) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Makes the ids that are not there yet, all in one transaction: terminals are often started by the hundred.
