@@ -10,15 +10,18 @@ use fanfold::verify::{self, VerifyReport};
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Summarised, SummaryKind};
 use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger};
-use fanfold_ledger::port::{Ledger, Log, Stored};
+use fanfold_ledger::port::{Buckets, Ledger, Log, Stored};
 use fanfold_wire::api::{Submitted, SummaryAnswer, TerminalList};
-use fanfold_wire::record::{PlanRecord, TaskRecord, TerminalRecord};
-use fanfold_wire::subjects::{plan_filter, plan_tasks_filter};
+use fanfold_wire::record::{Checkpoint, PlanRecord, TaskRecord, TerminalRecord};
+use fanfold_wire::subjects::plan_log_filter;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::wait::{SOON, until};
+use crate::wait::{SOON, found, until};
+
+/// Lines of a plan's events shown when a test fails.
+const LINES_SHOWN: usize = 40;
 
 /// An event of the log, read.
 #[derive(Debug, Clone)]
@@ -175,7 +178,7 @@ impl Hq {
     /// Every event of a plan and its tasks, in order.
     pub async fn events(&self, plan: &str) -> Vec<Event> {
         let plan = plan_id(plan);
-        self.read(&[&plan_filter(&plan), &plan_tasks_filter(&plan)]).await
+        self.read(&[&plan_log_filter(&plan)]).await
     }
 
     /// A plan's events, a line each, for messages.
@@ -196,6 +199,19 @@ impl Hq {
         until(what, SOON, async || self.events(plan).await.into_iter().filter(|e| wanted(e)).nth(n - 1)).await
     }
 
+    /// Waits until the projector has nothing to do: its bucket is compared with the log and as it left it.
+    pub async fn projected(&self, within: Duration) -> Checkpoint {
+        until("the bucket is compared with the log and as its checkpoint says", within, async || {
+            let entry = self.ledger.get_checkpoint().await.ok()??;
+            let checkpoint = Checkpoint::parse(&entry.value)?;
+            let extent = self.ledger.state_extent().await.ok()?;
+            let trail = checkpoint.trail.clone()?;
+            (trail.revision == entry.revision && trail.revision == extent.last_revision && trail.records == extent.records)
+                .then_some(checkpoint)
+        })
+        .await
+    }
+
     /// Every summary of a plan, in order.
     pub async fn summaries(&self, plan: &str) -> Vec<Summarised> {
         let last = self.ledger.last_seq().await.expect("the log");
@@ -204,11 +220,18 @@ impl Hq {
     }
 
     /// Waits for a summary of a kind.
+    ///
+    /// # Panics
+    /// When it does not come; with the end of what the log says instead.
     pub async fn summary(&self, plan: &str, kind: SummaryKind, within: Duration) -> Summarised {
-        until(&format!("{plan} has a summary {kind:?}"), within, async || {
-            self.summaries(plan).await.into_iter().find(|s| s.kind == kind)
-        })
-        .await
+        let summary = found(within, async || self.summaries(plan).await.into_iter().find(|s| s.kind == kind)).await;
+        if let Some(summary) = summary {
+            return summary;
+        }
+        let told = self.told(plan).await;
+        let lines: Vec<&str> = told.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(LINES_SHOWN)..).unwrap_or_default().join("\n");
+        panic!("not within {within:?}: {plan} has a summary {kind:?}; the log says at last:\n{last}")
     }
 
     /// A summary's document.

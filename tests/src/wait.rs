@@ -14,13 +14,21 @@ pub const SOON: Duration = Duration::from_secs(20);
 ///
 /// # Panics
 /// When there is nothing within the time; with `what` was waited for.
-pub async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn until<T>(what: &str, within: Duration, look: impl AsyncFnMut() -> Option<T>) -> T {
+    match found(within, look).await {
+        Some(found) => found,
+        None => panic!("not within {within:?}: {what}"),
+    }
+}
+
+/// As [`until`], for those who have more to say when there is nothing: then it is `None`.
+pub async fn found<T>(within: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + within;
     loop {
-        if let Some(found) = look().await {
+        let found = look().await;
+        if found.is_some() || Instant::now() >= deadline {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within {within:?}: {what}");
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -29,17 +29,8 @@ async fn js_api(stack: &Stack, verb: &str, request: Value) -> Value {
     serde_json::from_slice(&answer.payload).unwrap()
 }
 
-/// Waits until the projector has nothing to do: its bucket is as it left it.
 async fn settled(stack: &Stack) -> Checkpoint {
-    until("the bucket is compared with the log and as its checkpoint says", SOON * 2, async || {
-        let entry = stack.hq.ledger.get_checkpoint().await.ok()??;
-        let checkpoint = Checkpoint::parse(&entry.value)?;
-        let extent = stack.hq.ledger.state_extent().await.ok()?;
-        let trail = checkpoint.trail.clone()?;
-        (trail.revision == entry.revision && trail.revision == extent.last_revision && trail.records == extent.records)
-            .then_some(checkpoint)
-    })
-    .await
+    stack.hq.projected(SOON * 2).await
 }
 
 async fn run_plan(stack: &Stack, id: &str, targets: usize) {

@@ -23,7 +23,7 @@ use fanfold_ledger::open::{fold_plan_event, fold_task_event, note_gaps};
 use fanfold_ledger::port::{Ledger, LedgerError, Stored};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode, decode_linked};
-use fanfold_wire::subjects::{plan_event, plan_filter, plan_tasks_filter};
+use fanfold_wire::subjects::{plan_event, plan_log_filter};
 use futures::StreamExt;
 use serde::Serialize;
 
@@ -224,7 +224,7 @@ impl Folder {
 }
 
 fn filters(plan: &PlanId) -> Vec<String> {
-    vec![plan_filter(plan), plan_tasks_filter(plan)]
+    vec![plan_log_filter(plan)]
 }
 
 /// Folds a plan's events up to and including a sequence.

@@ -31,6 +31,12 @@ pub fn plan_tasks_filter(plan: &PlanId) -> String {
     format!("ff.task.{plan}.>")
 }
 
+/// Filter of all events of a plan and of its tasks. One filter: the server finds its messages by an index then, while with two it goes
+/// through the whole log.
+pub fn plan_log_filter(plan: &PlanId) -> String {
+    format!("ff.*.{plan}.>")
+}
+
 /// Filter of all events of one task.
 pub fn task_filter(task: &TaskId) -> String {
     format!("ff.task.{task}.>")

@@ -3,7 +3,7 @@
 use clap::Args;
 use fanfold_domain::ids::PlanId;
 use fanfold_ledger::port::{Stored, TailItem};
-use fanfold_wire::subjects::{LogSubject, plan_filter, plan_tasks_filter};
+use fanfold_wire::subjects::{LogSubject, plan_log_filter};
 use futures::StreamExt;
 
 use super::plan_id;
@@ -57,7 +57,7 @@ pub async fn execute(args: &EventsArgs, session: &Session) -> Result<Exit, CliEr
         (None, None) => last.saturating_sub(LAST_SHOWN - 1).max(1),
     };
     let filters = match &args.plan {
-        Some(plan) => vec![plan_filter(plan), plan_tasks_filter(plan)],
+        Some(plan) => vec![plan_log_filter(plan)],
         None => vec!["ff.>".to_owned()],
     };
     if from <= last {

@@ -138,7 +138,7 @@ pub async fn unsupported_rules(ledger: &dyn Ledger, plan: &PlanId) -> Result<Opt
 }
 
 async fn fold_into(ledger: &dyn Ledger, model: &mut Model, plans: &[PlanId], to: u64) -> Result<(), LedgerError> {
-    let filters = plans.iter().flat_map(|p| [subjects::plan_filter(p), subjects::plan_tasks_filter(p)]).collect();
+    let filters = plans.iter().map(subjects::plan_log_filter).collect();
     let mut events = ledger.read(filters, 1, to).await?.ready_chunks(CHUNK);
     while let Some(chunk) = events.next().await {
         let messages = chunk.into_iter().collect::<Result<Vec<_>, _>>()?;
