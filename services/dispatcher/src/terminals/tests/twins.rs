@@ -160,7 +160,8 @@ fn says(scene: &mut Scene, boot: &str, say: Say) -> Heard {
 fn the_last_words_of_a_boot_that_was_restarted_make_no_twin_of_it() {
     use Say::{Beat, Goodbye, Sync};
     // When (ms), which boot, what: b1 is heard from the start, and the last boot named beats on from then on.
-    let table: [(&str, &[(i64, &str, Say)]); 9] = [
+    type Case = (&'static str, &'static [(i64, &'static str, Say)]);
+    let table: [Case; 9] = [
         ("a beat comes after the successor's sync", &[(2_000, "b2", Sync), (2_000, "b1", Beat)]),
         ("a sync comes after the successor's beat", &[(2_000, "b2", Beat), (2_100, "b1", Sync), (2_200, "b2", Sync)]),
         ("several, from two queues", &[(2_000, "b2", Sync), (2_000, "b1", Beat), (2_000, "b2", Beat), (2_000, "b1", Sync)]),
