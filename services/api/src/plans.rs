@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_domain::plan::{Asked, Plan, PlanEvent};
+use fanfold_domain::plan::{Asked, PlanEvent};
+use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::{Known, fold_plan};
 use fanfold_wire::api::{ApiError, Noted, PlanList, PlanListRequest, PlanRequest};
 use fanfold_wire::record::{PlanRecord, PlanStatus, plan_key};
@@ -90,7 +91,7 @@ fn asked(request: &PlanRequest) -> Asked {
 
 /// `plan.cancel`
 pub(crate) async fn cancel(deps: &Deps, request: PlanRequest) -> Result<Noted, ApiError> {
-    note(deps, &request.plan_id, |plan: &Plan| match (&plan.cancel, &plan.close) {
+    note(deps, &request.plan_id, |PlanView { plan, .. }| match (&plan.cancel, &plan.close) {
         (Some((_, seq)), _) => Ok(Judged::Already(*seq)),
         (None, Some(_)) => Err(crate::events::closed(plan.id())),
         (None, None) => Ok(Judged::Write(PlanEvent::CancelRequested(asked(&request)))),
@@ -100,7 +101,7 @@ pub(crate) async fn cancel(deps: &Deps, request: PlanRequest) -> Result<Noted, A
 
 /// `plan.close`
 pub(crate) async fn close(deps: &Deps, request: PlanRequest) -> Result<Noted, ApiError> {
-    note(deps, &request.plan_id, |plan: &Plan| match &plan.close {
+    note(deps, &request.plan_id, |PlanView { plan, .. }| match &plan.close {
         Some((_, seq, _)) => Ok(Judged::Already(*seq)),
         None => Ok(Judged::Write(PlanEvent::CloseRequested(asked(&request)))),
     })
