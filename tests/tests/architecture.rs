@@ -28,6 +28,10 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     (TESTS, None),
 ];
 const TESTS: &str = "fanfold-tests";
+/// What the workspace is built and tested with.
+const TOOLCHAIN: &str = include_str!("../../rust-toolchain.toml");
+const MANIFEST: &str = include_str!("../../Cargo.toml");
+const README: &str = include_str!("../../README.md");
 /// The reference model: says what must be true without any line of the product.
 const MODEL: &str = "fanfold-model";
 /// Who may name the NATS client.
@@ -240,4 +244,17 @@ fn no_source_file_has_more_than_400_lines() {
         .map(|(p, lines)| format!("{}: {lines}", p.display()))
         .collect();
     assert!(long.is_empty(), "split these: {long:?}");
+}
+
+/// An older compiler than the tested one is promised nowhere.
+#[test]
+fn the_promised_compiler_is_the_tested_one() {
+    let value = |text: &str, name: &str| {
+        let line =
+            text.lines().find(|l| l.split('=').next().is_some_and(|n| n.trim() == name)).unwrap_or_else(|| panic!("no {name}"));
+        line.split('"').nth(1).unwrap().to_owned()
+    };
+    let (tested, promised) = (value(TOOLCHAIN, "channel"), value(MANIFEST, "rust-version"));
+    assert!(tested == promised || tested.starts_with(&format!("{promised}.")), "{promised} is promised, {tested} is tested");
+    assert!(README.contains(&format!("Rust {promised}")), "the README says another one than {promised}");
 }

@@ -174,12 +174,12 @@ async fn a_damaged_backup_is_refused_and_nothing_is_touched() {
     // Whole again, it is taken; twice it is not, and neither is a used folder.
     there.cli().run(&["restore", &text(&dir), "--check"]).await.exits(0).shows(&["is whole"]);
     there.cli().run(&["restore", &text(&dir)]).await.exits(0).shows(&["every plan is true"]);
-    let said = there.cli().run(&["restore", &text(&dir), "--json"]).await.exits(3);
+    let said = there.cli().run(&["restore", &text(&dir), "--json"]).await.exits(6);
     assert_eq!(said.error_code(), "STREAMS_EXIST");
     there.hq.assert_true("p").await;
-    assert_eq!(here.cli().run(&["backup", &text(&dir), "--json"]).await.exits(3).error_code(), "DIR_NOT_EMPTY");
+    assert_eq!(here.cli().run(&["backup", &text(&dir), "--json"]).await.exits(6).error_code(), "DIR_NOT_EMPTY");
     let used = text(&dir);
-    let said = there.cli().run(&["restore", &text(&dir), "--data", &used, "--json"]).await.exits(3);
+    let said = there.cli().run(&["restore", &text(&dir), "--data", &used, "--json"]).await.exits(6);
     assert_eq!(said.error_code(), "DIR_NOT_EMPTY");
     let empty = Stack::bare(BIN).await;
     let said = empty.cli().run(&["backup", &text(&here.folder().join("none")), "--json"]).await.exits(3);

@@ -70,11 +70,20 @@ async fn failed_tasks_are_requeued_until_the_plan_is_closed() {
     let succeeded = stack.cli().run(&["task", "requeue", "requeued", "--task", "S_001", "--json"]).await.exits(6);
     assert_eq!(succeeded.error_code(), "NOT_FAILED");
 
-    stack.cli().run(&["task", "requeue", "requeued", "--task", "S_002"]).await.exits(0).shows(&["requeue asked for"]);
+    // Nothing matches: that is said, and nothing is written.
+    let none = stack.cli().run(&["task", "requeue", "requeued", "--code", "TIMEOUT", "--code", "BUSY", "--json"]).await.exits(0);
+    assert_eq!((&none.json()["tasks"], &none.json()["created"]), (&json!(0), &json!(false)), "{none:?}");
+    let none = stack.cli().run(&["task", "requeue", "requeued", "--code", "TIMEOUT"]).await.exits(0);
+    none.shows(&["nothing to requeue, no task has failed with TIMEOUT"]);
+    let asked = stack.hq.events("requeued").await.iter().filter(|e| e.name == "plan.requeue_requested").count();
+    assert_eq!(asked, 0);
+
+    stack.cli().run(&["task", "requeue", "requeued", "--task", "S_002"]).await.exits(0).shows(&["requeue of 1 task asked for"]);
     let one = stack.hq.event("requeued", "it is in", |e| e.is("attempt.succeeded", "requeued.S_002.main")).await;
     assert_eq!(one.attempt(), 2);
     assert_eq!(stack.hq.task("requeued.S_005.main").await.status, TaskState::Failed, "only the one named");
-    stack.cli().run(&["task", "requeue", "requeued", "--code", "NETWORK"]).await.exits(0);
+    let counted = stack.cli().run(&["task", "requeue", "requeued", "--code", "NETWORK", "--json"]).await.exits(0).json();
+    assert_eq!((&counted["tasks"], &counted["created"]), (&json!(1), &json!(true)));
     let last = stack.hq.summary("requeued", SummaryKind::Final, SOON).await;
     assert_eq!((last.counts.succeeded, last.counts.total()), (6, 6));
     assert_eq!(east.account().attempts_of("requeued.S_005.main"), [1, 2]);
@@ -113,4 +122,20 @@ async fn a_closed_plan_gives_up_what_is_missing_and_stays_closed() {
     for plan in ["closed", "follow_up"] {
         stack.hq.assert_true(plan).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_projector_is_noticed_while_nothing_happens() {
+    let mut stack = Stack::apart(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 1)).start().await;
+    stack.hq.online(1).await;
+    stack.hq.submit(&noop("idle", &ids(1, 1))).await;
+    stack.hq.summary("idle", SummaryKind::Final, SOON).await;
+    let doctor = async |stack: &Stack| stack.cli().run(&["doctor"]).await;
+    until("all is well", SOON, async || (doctor(&stack).await.code == Some(0)).then_some(())).await;
+    stack.kill("projector");
+    // Its checkpoint is at the log's end and stays there: nothing is behind, and nobody would write what comes next.
+    let said = doctor(&stack).await.exits(1);
+    let projector = said.stdout.lines().find(|l| l.contains("projector")).unwrap_or_default();
+    assert!(projector.starts_with("bad") && projector.contains("0 behind, but none is heard"), "{}", said.stdout);
 }

@@ -27,11 +27,30 @@ async fn no_server_no_service_and_wrong_credentials_are_told_apart() {
     let said = nowhere.run(&["plan", "ls"]).await.exits(4);
     assert!(said.stderr.contains("error UNAVAILABLE") && said.stderr.contains("fanfold up"), "{}", said.stderr);
     assert!(said.stdout.is_empty());
+    // The doctor's finding has the form of every other one, and no advice to ask the doctor.
+    let said = nowhere.run(&["doctor", "--json"]).await.exits(4).json();
+    let checks: Vec<(&str, &str)> =
+        said["checks"].as_array().unwrap().iter().map(|c| (c["what"].as_str().unwrap(), c["health"].as_str().unwrap())).collect();
+    assert_eq!(checks, [("server", "bad")]);
+    let said = nowhere.run(&["doctor"]).await.exits(4);
+    assert!(said.stdout.contains("UNAVAILABLE") && said.stdout.contains("fanfold up"), "{}", said.stdout);
+    assert!(!said.stdout.contains("tried again") && !said.stderr.contains("doctor"), "{}{}", said.stdout, said.stderr);
 
     let stack = Stack::bare(BIN).await;
     let said = stack.cli().run(&["plan", "ls", "--json"]).await.exits(4);
     assert_eq!(said.error_code(), "NO_SERVICE");
-    stack.cli().run(&["doctor", "--wait", "100ms"]).await.exits(1).shows(&["bad", "fanfold serve"]);
+    let said = stack.cli().run(&["doctor", "--wait", "100ms"]).await.exits(1).shows(&["bad", "fanfold serve"]);
+    let about =
+        |what: &str| said.stdout.lines().find(|l| l.starts_with(&format!("bad   {what} "))).unwrap_or_default().to_owned();
+    assert!(about("recorder").contains("--role recorder") && !about("recorder").contains("--role api"), "{}", said.stdout);
+    assert!(about("api").contains("--role api"), "{}", said.stdout);
+    // What a command can't use is not passed over.
+    for args in [vec!["demo"], vec!["up", "--data", "/nonexistent/never-made"]] {
+        let given = nowhere.run(&args).await.exits(2);
+        assert!(given.stderr.contains("does not use --nats"), "{}", given.stderr);
+    }
+    let shares = nowhere.run(&["demo", "--offline", "0.9", "--slow", "0.5"]).await.exits(2);
+    assert!(shares.stderr.contains("--offline 0.9") && !shares.stderr.contains("nats-server"), "{}", shares.stderr);
 
     let garbage = stack.folder().join("garbage.creds");
     std::fs::write(&garbage, "no credentials at all").unwrap();

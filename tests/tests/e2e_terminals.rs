@@ -265,3 +265,57 @@ async fn an_attempt_handed_out_again_by_a_sync_is_not_held_for_forgotten() {
     assert_eq!((record.status, record.attempt, record.retry_count), (TaskState::Succeeded, 1, 0), "{told}");
     stack.hq.assert_true("again").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_is_where_its_terminals_look_for_it_and_they_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, runtime, root] = ["data", "runtime", "store"].map(|name| folder.path().join(name).display().to_string());
+    [&runtime, &root].map(|dir| std::fs::create_dir_all(dir).unwrap());
+    let environment = [("XDG_RUNTIME_DIR", runtime.as_str())];
+    let up = |name| Proc::start(name, BIN, &["up", "--data", &data, "--json"], folder.path(), &environment);
+    let url = |line: String| {
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        line.pointer("/url").and_then(|u| u.as_str()).unwrap().to_owned()
+    };
+    let mut first = up("first");
+    let at = url(first.hear("{").await);
+    let args = ["terminal", "run", "--id", "SH_1", "--root", &root, "--beat-ms", "200"];
+    let till = Proc::start("till", BIN, &args, folder.path(), &environment);
+    let said = async |line: String| {
+        until(&format!("the terminal says `{line}`"), SOON, async || till.stderr().contains(&line).then_some(())).await;
+    };
+    said(format!("terminal SH_1 on {at}; Ctrl-C ends it")).await;
+    first.signal(Signal::TERM);
+    assert!(first.exited(SOON).await.success());
+    said(format!("terminal SH_1 has lost {at}; ")).await;
+
+    let mut second = up("second");
+    assert_eq!(url(second.hear("{").await), at, "the same folder, the same port");
+    said(format!("terminal SH_1 on {at} again")).await;
+    let lines = till.stderr().lines().filter(|l| l.starts_with("terminal SH_1")).count();
+    assert_eq!(lines, 3, "one line when it is lost, one when it is back:\n{}", till.stderr());
+    assert!(!second.stderr().contains("port of the last time"), "{}", second.stderr());
+    second.signal(Signal::TERM);
+    assert!(second.exited(SOON).await.success());
+
+    // Somebody else has the port: another one is taken, and that is said.
+    let taken = std::net::TcpListener::bind(at.trim_start_matches("nats://")).unwrap();
+    let mut third = up("third");
+    assert_ne!(url(third.hear("{").await), at);
+    let port = taken.local_addr().unwrap().port();
+    assert!(third.stderr().contains(&format!("127.0.0.1:{port}, the port of the last time, is not used")), "{}", third.stderr());
+    third.signal(Signal::TERM);
+    assert!(third.exited(SOON).await.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_server_a_terminal_does_not_say_that_it_is_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display().to_string();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = format!("nats://{free}");
+    let args = ["terminal", "run", "--id", "SH_1", "--root", &root, "--nats", &nowhere];
+    let till = Proc::start("till", BIN, &args, folder.path(), &[]);
+    until("it says that it waits", SOON, async || till.stderr().contains("no connection yet").then_some(())).await;
+    assert!(!till.stderr().contains("terminal SH_1 on"), "{}", till.stderr());
+}

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_domain::plan::{Plan, PlanEvent};
+use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::planted::{self, Planted};
+use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::Known;
 use fanfold_ledger::port::Appended;
 use fanfold_ledger::write::Writer;
@@ -23,6 +24,10 @@ const VIEW_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) enum Judged {
     /// Write this.
     Write(PlanEvent),
+    /// Write this, which means so many tasks.
+    WriteAbout(PlanEvent, u32),
+    /// It means no task: nothing is written.
+    Nothing,
     /// It was asked before, at this sequence.
     Already(u64),
 }
@@ -33,12 +38,17 @@ pub(crate) fn writer(deps: &Deps) -> Writer<'static> {
 }
 
 /// Judges by the plan in view and writes what comes of it; again when the view was behind.
-pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Result<Judged, ApiError>) -> Result<Noted, ApiError> {
+pub(crate) async fn note(
+    deps: &Deps,
+    id: &PlanId,
+    judge: impl Fn(&PlanView) -> Result<Judged, ApiError>,
+) -> Result<Noted, ApiError> {
+    let mut is_current = false;
     for _ in 0..TRIES {
         let in_view = {
             let model = deps.open.read();
             match model.plan(id).filter(|v| !v.is_over()) {
-                Some(view) => Ok((judge(&view.plan)?, view.plan.plan_seq, view.plan.spec.traceparent.clone())),
+                Some(view) => Ok((judge(view)?, view.plan.plan_seq, view.plan.spec.traceparent.clone())),
                 None => Err(model.known(id)),
             }
         };
@@ -46,9 +56,21 @@ pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Resu
             Ok(in_view) => in_view,
             Err(known) => return Err(not_open(deps, id, known).await),
         };
-        let event = match judged {
-            Judged::Already(seq) => return Ok(Noted { plan_id: id.clone(), seq, created: false }),
-            Judged::Write(event) => event,
+        let noted = |seq, created, tasks| Noted { plan_id: id.clone(), seq, created, tasks };
+        let (event, tasks) = match judged {
+            Judged::Already(seq) => return Ok(noted(seq, false, None)),
+            Judged::Nothing if is_current => return Ok(noted(plan_seq, false, Some(0))),
+            Judged::Nothing => {
+                // That there is nothing is said only by who has seen everything.
+                let last = deps.ledger.last_seq().await.map_err(|e| ledger_error(&e))?;
+                if !deps.open.reached(last, VIEW_WITHIN).await {
+                    return Err(ApiError::new("BUSY", "this API has not yet seen all of the log; try again"));
+                }
+                is_current = true;
+                continue;
+            }
+            Judged::Write(event) => (event, None),
+            Judged::WriteAbout(event, tasks) => (event, Some(tasks)),
         };
         let append = writer(deps)
             .plan_event(id, &event, plan_seq, traceparent.as_deref())
@@ -56,14 +78,14 @@ pub(crate) async fn note(deps: &Deps, id: &PlanId, judge: impl Fn(&Plan) -> Resu
         let filter = subjects::plan_filter(id);
         let answers = match deps.ledger.append(vec![append]).await {
             Err(_) if planted::is(Planted::NotedUnwritten) => {
-                return Ok(Noted { plan_id: id.clone(), seq: plan_seq, created: true });
+                return Ok(noted(plan_seq, true, tasks));
             }
             answers => answers.map_err(|e| ledger_error(&e))?,
         };
         match answers.into_iter().next() {
             Some(Appended::Stored { seq } | Appended::Duplicate { seq }) => {
                 deps.open.reached(seq, VIEW_WITHIN).await;
-                return Ok(Noted { plan_id: id.clone(), seq, created: true });
+                return Ok(noted(seq, true, tasks));
             }
             Some(Appended::Conflict | Appended::Conflicting { .. }) => {
                 // Somebody wrote first: wait until their word is in view, then judge again.

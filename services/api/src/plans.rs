@@ -7,7 +7,7 @@ use std::time::Duration;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Asked, Plan, PlanEvent};
 use fanfold_domain::view::PlanView;
-use fanfold_ledger::open::Known;
+use fanfold_ledger::open::{Known, fold_plan};
 use fanfold_wire::api::{ApiError, Behind, Noted, PlanList, PlanListRequest, PlanRequest};
 use fanfold_wire::record::{Checkpoint, PlanRecord, PlanStatus, plan_key};
 use fanfold_wire::subjects;
@@ -159,7 +159,7 @@ fn asked(request: &PlanRequest) -> Asked {
 
 /// `plan.cancel`
 pub(crate) async fn cancel(deps: &Deps, request: PlanRequest) -> Result<Noted, ApiError> {
-    note(deps, &request.plan_id, |plan: &Plan| match (&plan.cancel, &plan.close) {
+    note(deps, &request.plan_id, |PlanView { plan, .. }| match (&plan.cancel, &plan.close) {
         (Some((_, seq)), _) => Ok(Judged::Already(*seq)),
         (None, Some(_)) => Err(crate::events::closed(plan.id())),
         (None, None) => Ok(Judged::Write(PlanEvent::CancelRequested(asked(&request)))),
@@ -169,7 +169,7 @@ pub(crate) async fn cancel(deps: &Deps, request: PlanRequest) -> Result<Noted, A
 
 /// `plan.close`
 pub(crate) async fn close(deps: &Deps, request: PlanRequest) -> Result<Noted, ApiError> {
-    note(deps, &request.plan_id, |plan: &Plan| match &plan.close {
+    note(deps, &request.plan_id, |PlanView { plan, .. }| match &plan.close {
         Some((_, seq, _)) => Ok(Judged::Already(*seq)),
         None => Ok(Judged::Write(PlanEvent::CloseRequested(asked(&request)))),
     })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fanfold_domain::dispatch::requeue_applies;
 use fanfold_domain::ids::TaskId;
 use fanfold_domain::plan::{PlanEvent, RequeueSelector};
 use fanfold_domain::sets::{TaskSet, set_of};
@@ -172,7 +173,8 @@ pub(crate) async fn requeue(deps: &Deps, request: RequeueRequest) -> Result<Note
     if let RequeueSelector::Tasks(ids) = &request.selector {
         check_named(deps, &request, ids)?;
     }
-    note(deps, &request.plan_id, |plan| {
+    note(deps, &request.plan_id, |view| {
+        let plan = &view.plan;
         if plan.cancel.is_some() {
             return Err(ApiError::new(
                 "PLAN_CANCELLED",
@@ -182,7 +184,10 @@ pub(crate) async fn requeue(deps: &Deps, request: RequeueRequest) -> Result<Note
         if plan.close.is_some() {
             return Err(closed(plan.id()));
         }
-        Ok(Judged::Write(PlanEvent::RequeueRequested(request.selector.clone())))
+        match (0..view.tasks.len()).filter(|i| requeue_applies(view, *i, &request.selector)).count() {
+            0 => Ok(Judged::Nothing),
+            tasks => Ok(Judged::WriteAbout(PlanEvent::RequeueRequested(request.selector.clone()), tasks as u32)),
+        }
     })
     .await
 }

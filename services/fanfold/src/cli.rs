@@ -1,10 +1,12 @@
 //! What can be said at the command line.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::cmd;
+use crate::error::CliError;
 use crate::exit;
 
 /// Fans one plan out to every store's terminal and folds what comes back into an honest summary.
@@ -41,6 +43,22 @@ pub struct Global {
 }
 
 impl Global {
+    /// Refuses `--nats` and `--creds` of a command that starts a server of its own; what the environment says is no concern of it.
+    ///
+    /// # Errors
+    /// `USAGE`.
+    pub fn refuse_server(&self, command: &str) -> Result<(), CliError> {
+        let env = |name: &str| std::env::var_os(name);
+        let url = self.nats.as_ref().filter(|url| env("FANFOLD_NATS").as_deref() != Some(OsStr::new(url)));
+        let creds = self.creds.as_ref().filter(|file| env("FANFOLD_NATS_CREDS").as_deref() != Some(file.as_os_str()));
+        let given = url.map(|_| "--nats").or(creds.map(|_| "--creds"));
+        given.map_or(Ok(()), |given| {
+            Err(CliError::Usage(format!(
+                "`fanfold {command}` starts a server of its own and does not use {given}; `fanfold serve` works on a server that is there"
+            )))
+        })
+    }
+
     /// Who asks.
     pub fn who(&self) -> String {
         let user = || std::env::var("USER").ok().filter(|u| !u.is_empty());

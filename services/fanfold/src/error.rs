@@ -133,6 +133,8 @@ impl CliError {
     pub fn exit(&self) -> Exit {
         match self {
             CliError::Usage(_) => Exit::Usage,
+            CliError::Input { code, .. } if COLLIDES.contains(&code.as_str()) => Exit::Conflict,
+            CliError::Input { code, .. } if code.starts_with("NATS_") => Exit::Unreachable,
             CliError::Input { .. } | CliError::File { .. } => Exit::Refused,
             CliError::Api(error) => exit_of_api(&error.code),
             CliError::Request(_)
@@ -194,6 +196,9 @@ impl CliError {
     }
 }
 
+/// Codes of commands' own that say: there is something where nothing may be.
+const COLLIDES: [&str; 2] = ["STREAMS_EXIST", "DIR_NOT_EMPTY"];
+
 fn exit_of_api(code: &str) -> Exit {
     match code {
         "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT"
@@ -225,6 +230,15 @@ fn hints_of_api(code: &str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_collides_or_is_not_reached_is_not_called_a_wrong_input() {
+        for code in ["STREAMS_EXIST", "DIR_NOT_EMPTY"] {
+            assert_eq!(CliError::input(code, "x").exit(), Exit::Conflict, "{code}");
+        }
+        assert_eq!(CliError::input("NATS_CONNECT", "x").exit(), Exit::Unreachable);
+        assert_eq!(CliError::input("BAD_ROOT", "x").exit(), Exit::Refused);
+    }
 
     #[test]
     fn api_codes_become_exit_codes() {

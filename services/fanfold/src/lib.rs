@@ -107,7 +107,12 @@ async fn start(cli: Cli, out: Out) -> Result<Exit, CliError> {
 
 async fn connect_and_execute(command: Command, global: &Global, out: Out) -> Result<Exit, CliError> {
     let url = client::server_url(global.nats.as_deref());
-    let ledger = client::connect(&url, global.creds.as_deref()).await?;
+    let ledger = match (client::connect(&url, global.creds.as_deref()).await, &command) {
+        (Ok(ledger), _) => ledger,
+        // Whoever asks what is missing is told, in the form of every other finding.
+        (Err(error), Command::Doctor(_)) => return cmd::doctor::unreached(&error, global.json, &out),
+        (Err(error), _) => return Err(error),
+    };
     let session = Session {
         server_version: Some(ledger.server_version()),
         ledger: Arc::new(ledger),

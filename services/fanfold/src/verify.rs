@@ -32,7 +32,7 @@ use crate::patience;
 
 /// Differences told one by one.
 pub const DIFFERENCES_MAX: usize = 100;
-/// How long the state bucket may take to catch up with the log.
+/// How long the state bucket may take to catch up with the log, in all.
 pub const CATCH_UP: Duration = Duration::from_secs(15);
 
 /// What a verification found.
@@ -45,7 +45,7 @@ pub struct VerifyReport {
     pub state_matches_replay: bool,
     /// Every summary computed again is the published one, byte for byte.
     pub summaries_reproduced: bool,
-    /// The API tells readers the same; absent: nobody answers.
+    /// The API tells readers the same; absent: nobody answers, or the state bucket is behind and it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_matches: Option<bool>,
     /// Events of the plan that the log has lost.

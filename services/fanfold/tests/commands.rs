@@ -260,7 +260,7 @@ async fn the_doctor_tells_what_is_bad() {
         "bad   api            nobody answers",
         "bad   dispatcher     no leader",
         "bad   convergence",
-        "ok    projector      nothing",
+        "bad   projector      none heard within 0 ms",
     ] {
         assert!(out.contains(line), "{line}\n{out}");
     }
@@ -277,16 +277,28 @@ async fn the_doctor_tells_what_is_bad() {
         }
     });
     let beating = world.ledger.clone();
+    let idle = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let projects = idle.clone();
     let beats = tokio::spawn(async move {
         loop {
-            for role in ["dispatcher", "convergence"] {
+            let projector = projects.load(std::sync::atomic::Ordering::SeqCst).then_some("projector");
+            for role in ["dispatcher", "convergence"].into_iter().chain(projector) {
                 beating.publish(&format!("ff.lead.{role}"), Bytes::from_static(b"{}")).await.unwrap();
             }
             tokio::task::yield_now().await;
         }
     });
     let ran = run(&world, &["doctor", "--wait", "30s"]).await;
+    idle.store(false, std::sync::atomic::Ordering::SeqCst);
+    let dead = run(&world, &["doctor", "--wait", "200ms"]).await;
     beats.abort();
+    // Nothing moves and nothing is behind: only that it is silent tells.
+    assert_eq!(dead.exit(), Exit::No, "{}", dead.out());
+    assert!(
+        dead.out().contains("bad   projector      checkpoint #3, 0 behind, but none is heard within 200 ms"),
+        "{}",
+        dead.out()
+    );
     assert_eq!(ran.exit(), Exit::Ok, "{}", ran.out());
     for line in [
         "ok    registry       1 known, 1 online; see below",

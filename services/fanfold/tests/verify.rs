@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::Parser;
 use common::{World, run, to_bytes};
 use fanfold::exit::Exit;
-use fanfold::verify::{VerifyReport, verify_plan, verify_plan_within};
+use fanfold::verify::{CATCH_UP, VerifyReport, verify_plan, verify_plan_within};
 use fanfold_domain::event::{TaskEvent, TimeoutKind, Verdict};
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{Asked, PlanEvent, Summarised, SummaryKind};
@@ -138,6 +138,33 @@ async fn a_state_that_lags_is_waited_for_and_then_told() {
             late.project().await
         });
     assert!(report.is_true(), "{:?}", report.differences);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_projector_it_is_said_what_is_waited_for_and_the_wait_is_bounded() {
+    let (world, _) = world().await;
+    let before = world.ledger.get_checkpoint().await.unwrap().unwrap().revision;
+    world.ledger.put_checkpoint(to_bytes(&Checkpoint::new(3, Default::default())), before).await.unwrap().unwrap();
+    // It answers from the same bucket: asking it would take its own patience for every task, and tell nothing new.
+    let asked = world.api(|_, _| serde_json::json!({"error": {"code": "UNKNOWN_TASK", "message": "no"}})).await;
+    // The plan goes on all the while: each look must not be given a patience of its own.
+    let busy = world.clone();
+    let others = tokio::spawn(async move {
+        loop {
+            busy.task_event(0, dispatched(0, 99)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    let ran = run(&world, &["replay", "--plan", "plan_1", "--verify"]).await;
+    let took = begun.elapsed();
+    others.abort();
+    assert_eq!((ran.exit(), ran.code().as_str()), (Exit::No, "VERIFY_FAILED"));
+    assert!(took >= CATCH_UP && took < CATCH_UP + Duration::from_secs(1), "{took:?}");
+    let said = ran.stderr.text();
+    assert!(said.contains("waiting for the projector to write the state bucket up to #"), "{said}");
+    assert!(said.contains("is the projector running?"), "{said}");
+    assert!(asked.all().is_empty(), "{:?}", asked.all());
 }
 
 #[tokio::test]

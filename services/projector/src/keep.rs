@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use fanfold_ledger::port::LedgerError;
 use fanfold_wire::record::{Checkpoint, Healed, Trail};
+use fanfold_wire::subjects;
 use tokio::time::Instant;
 
 use crate::Deps;
@@ -42,6 +44,8 @@ pub(crate) struct Keep {
     not_before: Instant,
     rolling_at: Option<Instant>,
     looked_at: Instant,
+    /// When it was last said that this one writes.
+    beaten_at: Option<Instant>,
     healed: Healed,
     wants_checkpoint: bool,
 }
@@ -75,6 +79,7 @@ impl Keep {
             not_before: now,
             rolling_at: (deps.config.audit_s > 0).then(|| now + rolling),
             looked_at: now,
+            beaten_at: None,
             healed,
             wants_checkpoint: false,
         })
@@ -135,6 +140,7 @@ impl Keep {
 
     /// Looks whether the bucket is as it was left; does a piece of an audit where one is due. Call it with nothing else under way.
     pub(crate) async fn look(&mut self, deps: &Deps, written_seq: u64) -> Result<(), LedgerError> {
+        self.beat(deps).await;
         if self.running.is_some() {
             return self.go_on(deps, written_seq).await;
         }
@@ -161,6 +167,14 @@ impl Keep {
             self.running = Some(Running::begin(deps, true).await?);
         }
         Ok(())
+    }
+
+    /// Says that somebody writes: while the log stands still nothing else shows it. What gets lost is said again.
+    async fn beat(&mut self, deps: &Deps) {
+        if self.beaten_at.is_none_or(|at| at.elapsed() >= deps.lease() / 3) {
+            self.beaten_at = Some(Instant::now());
+            let _ = deps.ledger.publish(&subjects::lead("projector"), Bytes::new()).await;
+        }
     }
 
     async fn go_on(&mut self, deps: &Deps, written_seq: u64) -> Result<(), LedgerError> {

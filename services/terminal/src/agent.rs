@@ -9,6 +9,7 @@ use fanfold_sdk::connection::{ConnectionOptions, connect};
 use fanfold_sdk::wire::domain::ids::TerminalId;
 use fanfold_sdk::{DiskJournal, DiskOptions, JournalError, Registry, Terminal, TerminalConfig, TerminalError};
 use jiff::tz::TimeZone;
+use tokio::sync::watch;
 
 use crate::handlers::{CollectLog, Noop};
 
@@ -77,11 +78,41 @@ pub(crate) fn time_zone(name: Option<&str>) -> Result<TimeZone, AgentError> {
     }
 }
 
-/// Runs until shutdown: running work ends or is stopped, reports are handed in, a goodbye is said.
+/// What there is to say of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// It stands for the first time.
+    Up,
+    /// It is lost; what runs goes on, and results are kept.
+    Lost,
+    /// It stands again.
+    Back,
+}
+
+/// Says each change of the connection, once; ends with it.
+async fn tell(mut stands: watch::Receiver<bool>, say: impl Fn(Link)) {
+    let (mut last, mut first) = (false, true);
+    loop {
+        let now = *stands.borrow_and_update();
+        match (last, now) {
+            (false, true) if first => say(Link::Up),
+            (false, true) => say(Link::Back),
+            (true, false) => say(Link::Lost),
+            (true, true) | (false, false) => {}
+        }
+        first &= !now;
+        last = now;
+        if stands.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs until shutdown; `say` hears of the connection's comings and goings. Running work ends or is stopped, reports are handed in, a goodbye is said.
 ///
 /// # Errors
 /// What keeps it from starting. A server that goes away later is waited for.
-pub async fn run(config: AgentConfig, shutdown: Shutdown) -> Result<(), AgentError> {
+pub async fn run(config: AgentConfig, shutdown: Shutdown, say: impl Fn(Link) + Send + 'static) -> Result<(), AgentError> {
     if !config.root.is_dir() {
         return Err(AgentError::Root(config.root));
     }
@@ -96,6 +127,7 @@ pub async fn run(config: AgentConfig, shutdown: Shutdown) -> Result<(), AgentErr
         wait_for_server: true,
     })
     .await?;
+    let telling = tokio::spawn(tell(connection.stands, say));
     let registry = Registry::new().with("collect_log", 1, Arc::new(CollectLog { root: config.root.clone(), zone })).with(
         "noop",
         1,
@@ -111,7 +143,44 @@ pub async fn run(config: AgentConfig, shutdown: Shutdown) -> Result<(), AgentErr
     let handle = Terminal::start(connection.client, terminal, registry, journal).await?;
     tracing::info!(terminal = %config.id, journal = handle.journal_id(), boot = handle.boot_id(), slots = handle.slots(), "terminal started");
     shutdown.wait().await;
+    // That the connection ends now is no news.
+    telling.abort();
     let stats = handle.shutdown().await;
     tracing::info!(terminal = %config.id, ?stats, "terminal ended");
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_change_of_the_connection_is_said_once() {
+        let (standing, stands) = watch::channel(false);
+        let (sender, mut said) = tokio::sync::mpsc::unbounded_channel();
+        let telling = tokio::spawn(tell(stands, move |link| sender.send(link).unwrap()));
+        for (now, expected) in
+            [(true, Link::Up), (false, Link::Lost), (true, Link::Back), (false, Link::Lost), (true, Link::Back)]
+        {
+            standing.send_replace(now);
+            // Said again by the client, it is no news.
+            standing.send_replace(now);
+            assert_eq!(said.recv().await, Some(expected));
+        }
+        drop(standing);
+        telling.await.unwrap();
+        assert_eq!(said.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn before_the_first_connection_nothing_is_said() {
+        let (standing, stands) = watch::channel(false);
+        let (sender, mut said) = tokio::sync::mpsc::unbounded_channel();
+        let telling = tokio::spawn(tell(stands, move |link| sender.send(link).unwrap()));
+        standing.send_replace(false);
+        drop(standing);
+        telling.await.unwrap();
+        assert_eq!(said.recv().await, None);
+    }
 }

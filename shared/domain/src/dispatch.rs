@@ -125,6 +125,15 @@ fn expiry_reason(plan: &Plan) -> ExpiryReason {
     }
 }
 
+/// Whether a request with this selector means the task at `index` as it stands: it FAILED and is among those selected.
+pub fn requeue_applies(view: &PlanView, index: usize, selector: &RequeueSelector) -> bool {
+    let Some(task) = view.tasks.get(index).filter(|t| t.state == TaskState::Failed) else { return false };
+    match selector {
+        RequeueSelector::Tasks(ids) => view.task_id(index).is_some_and(|id| ids.contains(&id)),
+        RequeueSelector::Failed { codes } => codes.is_empty() || task.error.as_ref().is_some_and(|e| codes.contains(&e.code)),
+    }
+}
+
 /// The request by which the task at `index` is to be requeued, if one is due: it FAILED before it, and nothing was decided since.
 pub fn requeue_due(view: &PlanView, index: usize) -> Option<u64> {
     let task = view.tasks.get(index).filter(|t| t.state == TaskState::Failed)?;
@@ -132,12 +141,8 @@ pub fn requeue_due(view: &PlanView, index: usize) -> Option<u64> {
     if plan.requeues.is_empty() || plan.closed_seq.is_some() {
         return None;
     }
-    let applies = |selector: &RequeueSelector| match selector {
-        RequeueSelector::Tasks(ids) => view.task_id(index).is_some_and(|id| ids.contains(&id)),
-        RequeueSelector::Failed { codes } => codes.is_empty() || task.error.as_ref().is_some_and(|e| codes.contains(&e.code)),
-    };
     let due = |request: &&crate::plan::RequeueRequest| {
-        task.final_seq < request.seq && task.decision_seq < request.seq && applies(&request.selector)
+        task.final_seq < request.seq && task.decision_seq < request.seq && requeue_applies(view, index, &request.selector)
     };
     plan.requeues.iter().rev().find(due).map(|r| r.seq)
 }

@@ -87,9 +87,7 @@ impl Appended {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LedgerError {
     /// No answer within the retry budget.
-    #[error(
-        "the log did not answer within {waited_ms} ms: {reason} (it is tried again; check that nats-server runs and has a leader)"
-    )]
+    #[error("the log did not answer within {waited_ms} ms: {reason} (check that nats-server runs and has a leader)")]
     Unavailable {
         /// How long it was tried, in milliseconds.
         waited_ms: u64,

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::{Client, ConnectOptions, Event};
 use fanfold_wire::server_url::shown_url;
 use rand::Rng;
+use tokio::sync::watch;
 
 use crate::connects::Connects;
 use crate::error::TerminalError;
@@ -35,6 +36,8 @@ pub struct Connection {
     pub client: Client,
     /// Word of its (re)connects.
     pub connects: Connects,
+    /// Whether it stands; false until the first connect.
+    pub stands: watch::Receiver<bool>,
 }
 
 /// Connects.
@@ -47,7 +50,15 @@ pub async fn connect(options: ConnectionOptions) -> Result<Connection, TerminalE
         .name(&options.name)
         .ping_interval(Duration::from_secs(5))
         .reconnect_delay_callback(|_| Duration::from_millis(rand::rng().random_range(RECONNECT_MS)));
-    let (mut base, connects) = Connects::hook(base, |event| tracing::debug!(%event, "nats"));
+    let (standing, stands) = watch::channel(false);
+    let (mut base, connects) = Connects::hook(base, move |event| {
+        tracing::debug!(%event, "nats");
+        match event {
+            Event::Connected => drop(standing.send_replace(true)),
+            Event::Disconnected | Event::Closed => drop(standing.send_replace(false)),
+            _ => {}
+        }
+    });
     if let Some(prefix) = &options.inbox_prefix {
         base = base.custom_inbox_prefix(prefix);
     }
@@ -63,7 +74,7 @@ pub async fn connect(options: ConnectionOptions) -> Result<Connection, TerminalE
     if options.wait_for_server {
         tokio::spawn(say_if_waiting(client.clone(), options.url.clone()));
     }
-    Ok(Connection { client, connects })
+    Ok(Connection { client, connects, stands })
 }
 
 /// How long a first connection may take before it is said that it is waited for.

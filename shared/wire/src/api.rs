@@ -280,10 +280,13 @@ pub struct RequeueRequest {
 pub struct Noted {
     /// The plan.
     pub plan_id: PlanId,
-    /// Sequence of the request in the log.
+    /// Sequence of the request in the log; where nothing was written, of the plan's last event.
     pub seq: u64,
-    /// False: it had been asked before.
+    /// False: it had been asked before, or there was nothing to ask for.
     pub created: bool,
+    /// `task.requeue`: how many tasks it means, as far as the API knew; 0: nothing was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u32>,
 }
 
 /// `summary.get`

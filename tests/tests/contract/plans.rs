@@ -52,6 +52,22 @@ fn goldens_are_accepted() {
     }
 }
 
+/// The document that README and `up` point at: whoever hands it out today or in ten years gets a plan.
+#[test]
+fn the_plan_of_the_docs_can_be_handed_out_at_any_time() {
+    let text = read("../docs/examples/plan.json");
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_valid(&schema("plan"), "docs/examples/plan.json", &value);
+    assert!(value.get("planId").is_none(), "a second submission would be the same plan");
+    for year in [0, 10, 50] {
+        let now_ms = NOW_MS + year * 366 * 86_400_000;
+        let plan = PlanDocument::parse(text.as_bytes()).unwrap();
+        let (spec, targets) = plan.resolve(&collect_log(), now_ms, None).unwrap();
+        assert_eq!((spec.deadline, spec.expires), (Moment::AfterSealMs(120_000), Moment::AfterSealMs(3_600_000)));
+        assert_eq!(targets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["SH_0312", "SH_0313"], "the README's stores");
+    }
+}
+
 #[test]
 fn the_example_means_what_it_says() {
     let (spec, targets) = resolve(&serde_json::to_vec(&golden("example")).unwrap()).unwrap();

@@ -16,8 +16,9 @@ use crate::{carry, client};
 /// Carry the log away: a copy of everything that is kept, while the system runs
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The folder must be empty or absent. It appears under its name when it is whole and was read again from the disk:
-a backup that was interrupted leaves nothing. `sha256sum -c SHA256SUMS` in it checks it once more, and so does
+The folder must be empty or absent. It appears under its name when it is whole
+and was read again from the disk: a backup that was interrupted leaves nothing.
+`sha256sum -c SHA256SUMS` in it checks it once more, and so does
 `fanfold restore DIR --check`.
 
 Examples:

@@ -37,9 +37,11 @@ pub enum DemoJournal {
 Examples:
   fanfold demo
   fanfold demo --stores 1000 --offline 0.1 --seed 7
-  fanfold demo --stores 500 --in-flight 500 --offline 0 --slow 0 --flaky 0 --garbage 0 --hang 0 --duplicate 0 --json
+  fanfold demo --stores 500 --in-flight 500 --offline 0 --slow 0 --flaky 0 \\
+      --garbage 0 --hang 0 --duplicate 0 --json
 
-Shares are of all stores, 0 to 1. It ends with 0 only when every summary adds up, nothing ran twice, and the log
+Shares are of all stores, 0 to 1, and 1 at most together.
+It ends with 0 only when every summary adds up, nothing ran twice, and the log
 replays to the same bytes.")]
 pub struct DemoArgs {
     /// How many stores
@@ -91,6 +93,28 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl DemoArgs {
+    /// Whether this can be run at all; looked at before anything is started.
+    ///
+    /// # Errors
+    /// `USAGE` where the shares of broken stores are more than all stores.
+    pub fn check(&self) -> Result<(), CliError> {
+        let shares = [
+            ("--offline", self.offline),
+            ("--slow", self.slow),
+            ("--flaky", self.flaky),
+            ("--garbage", self.garbage),
+            ("--hang", self.hang),
+            ("--duplicate", self.duplicate),
+        ];
+        let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+        if sum <= 1.0 {
+            return Ok(());
+        }
+        let all: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {share}")).collect();
+        let advice = "make some smaller, also those with defaults";
+        Err(CliError::Usage(format!("the shares add up to {sum:.2}, more than all stores ({}); {advice}", all.join(", "))))
+    }
+
     /// The handler as a host is told it.
     pub fn handler_kind(&self) -> HandlerKind {
         match self.handler {
@@ -105,6 +129,8 @@ impl DemoArgs {
 /// # Errors
 /// What keeps it from starting; that it was interrupted.
 pub async fn run(args: &DemoArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    args.check()?;
+    global.refuse_server("demo")?;
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
     demo::run(args, global.json, out, shutdown).await
 }

@@ -3,7 +3,7 @@
 mod log;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::out::Out;
 use crate::patience::{self, NO_ANSWER_MAX};
 use crate::render::format::{duration, number};
 use crate::session::Session;
@@ -26,8 +27,9 @@ pub mod terminals;
 
 /// How long the write probe may take.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
-/// Roles that act one at a time and beat while they lead.
-const LEADERS: [&str; 2] = ["dispatcher", "convergence"];
+/// Roles of which one acts at a time and beats meanwhile.
+const BEATING: [&str; 3] = ["dispatcher", "convergence", PROJECTOR];
+const PROJECTOR: &str = "projector";
 /// How long a recorder may take to answer.
 const RECORDER_WITHIN: Duration = Duration::from_secs(5);
 /// A clock may be off by so much, in milliseconds.
@@ -35,9 +37,13 @@ const SKEW_FINE_MS: i64 = 1_000;
 
 /// Say what is running and what is not, and what to do about it
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Ends with 1 when something is bad.\n\nExamples:\n  fanfold doctor\n  fanfold doctor --wait 10s --deep --json"
-)]
+#[command(after_help = "\
+Ends with 0 when nothing is bad, with 1 when something is, and with 4 when there
+is no server to ask.
+
+Examples:
+  fanfold doctor
+  fanfold doctor --wait 10s --deep --json")]
 pub struct DoctorArgs {
     /// How long leaders are listened for
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms, default_value = "5s")]
@@ -99,12 +105,23 @@ pub async fn execute(args: &DoctorArgs, session: &Session) -> Result<Exit, CliEr
     if let Err(error) = patience::bounded(&session.out, NO_ANSWER_MAX, examined).await {
         checks.push(bad("server", error, "what is listed above was answered; restart the server if it stays like this"));
     }
-    if session.json {
-        session.out.json(&serde_json::json!({"checks": checks}))?;
-    } else {
-        session.out.text(&text(&checks))?;
-    }
+    print(&checks, session.json, &session.out)?;
     Ok(if checks.iter().any(|c| c.health == Health::Bad) { Exit::No } else { Exit::Ok })
+}
+
+/// There is no server to ask, or it lets nobody in: that is the one finding.
+///
+/// # Errors
+/// Only when it can't be printed.
+pub fn unreached(error: &CliError, as_json: bool, out: &Out) -> Result<Exit, CliError> {
+    const ADVICE: &str =
+        "start it with `fanfold up`, or name one with --nats / FANFOLD_NATS; terminals keep their results meanwhile";
+    print(&[bad("server", format!("{}: {}", error.code(), error.message()), ADVICE)], as_json, out)?;
+    Ok(error.exit())
+}
+
+fn print(checks: &[Check], as_json: bool, out: &Out) -> Result<(), CliError> {
+    if as_json { out.json(&serde_json::json!({"checks": checks})) } else { out.text(&text(checks)) }
 }
 
 /// The findings, a line each, with what to do below.
@@ -161,11 +178,18 @@ async fn examine_into(args: &DoctorArgs, session: &Session, checks: &mut Vec<Che
     let before = state::checkpoint(session).await.map(|c| c.map(|c| c.seq));
     patience::step("the leaders' beats");
     let wait = Duration::from_millis(args.wait.max(0).unsigned_abs());
-    checks.extend(leaders(session, wait).await);
+    let heard = match hear(session, wait).await {
+        Ok(heard) => heard,
+        Err(error) => {
+            checks.push(bad("leaders", error, "check the permissions of these credentials"));
+            BTreeSet::new()
+        }
+    };
+    checks.extend(leaders(&heard, wait));
     patience::step("a recorder");
     checks.push(recorder(session).await);
     patience::step("the state bucket");
-    checks.push(state::lag(session, before).await);
+    checks.push(state::lag(session, before, heard.contains(PROJECTOR), &shown(wait)).await);
     checks.extend(state::kept(session, last).await);
     patience::step("the log's events");
     checks.push(log::holes(session, last, args.deep).await);
@@ -223,32 +247,39 @@ async fn recorder(session: &Session) -> Check {
     }
 }
 
-async fn leaders(session: &Session, wait: Duration) -> Vec<Check> {
+/// Roles whose beat is heard: until all are, for `wait` at most.
+async fn hear(session: &Session, wait: Duration) -> Result<BTreeSet<String>, LedgerError> {
     let until = Instant::now() + wait;
-    let mut beats = match session.ledger.subscribe("ff.lead.*", None).await {
-        Ok(beats) => beats,
-        Err(error) => return vec![bad("leaders", error, "check the permissions of these credentials")],
-    };
-    let mut heard: BTreeMap<String, u32> = BTreeMap::new();
-    while LEADERS.iter().any(|role| !heard.contains_key(*role)) {
+    let mut beats = session.ledger.subscribe("ff.lead.*", None).await?;
+    let mut heard = BTreeSet::new();
+    while BEATING.iter().any(|role| !heard.contains(*role)) {
         match timeout_at(until, beats.next()).await {
-            Ok(Some(beat)) => *heard.entry(beat.subject.rsplit('.').next().unwrap_or_default().to_owned()).or_default() += 1,
+            Ok(Some(beat)) => drop(heard.insert(beat.subject.rsplit('.').next().unwrap_or_default().to_owned())),
             Ok(None) | Err(_) => break,
         }
     }
-    let wait = duration(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-    let one = |role: &'static str| {
-        if heard.contains_key(role) {
+    Ok(heard)
+}
+
+fn shown(wait: Duration) -> String {
+    duration(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The two that decide. The projector is judged with its bucket.
+fn leaders(heard: &BTreeSet<String>, wait: Duration) -> Vec<Check> {
+    let one = |(role, advice): (&'static str, &'static str)| {
+        if heard.contains(role) {
             ok(role, "leads")
         } else {
-            bad(
-                role,
-                format!("no leader heard within {wait}"),
-                "start `fanfold up`, or `fanfold serve` with this role; a standby takes over by itself in seconds",
-            )
+            bad(role, format!("no leader heard within {}", shown(wait)), advice)
         }
     };
-    LEADERS.map(one).into()
+    [
+        ("dispatcher", "start `fanfold up`, or `fanfold serve --role dispatcher`; a standby takes over by itself in seconds"),
+        ("convergence", "start `fanfold up`, or `fanfold serve --role convergence`; a standby takes over by itself in seconds"),
+    ]
+    .map(one)
+    .into()
 }
 
 async fn clock(session: &Session, last: u64) -> Check {

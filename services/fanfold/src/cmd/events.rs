@@ -28,7 +28,7 @@ Examples:
   fanfold events --plan plan_7788
   fanfold events --since 10m --follow
   fanfold events --since '2026-09-17 20:00' --json | jq .subject
-  fanfold events --plan plan_7788 --json > plan_7788.jsonl      carried away, for `fanfold replay --log`")]
+  fanfold events --plan plan_7788 --json > plan_7788.jsonl  # for replay --log")]
 pub struct EventsArgs {
     /// Only events of this plan and its tasks
     #[arg(long, value_parser = plan_id)]

@@ -21,9 +21,11 @@ const WAIT: Duration = Duration::from_millis(150);
 /// Fold the log anew into the state bucket, while everything runs
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Compares every record of the state bucket with what the log gives, writes those that differ, and removes those of plans
-and tasks that the log does not know. Nothing older goes over anything newer, so services and readers need not stop, and
-a projector need not run. Where all was right nothing is written. Progress is told on stderr.
+Compares every record of the state bucket with what the log gives, writes those
+that differ, and removes those of plans and tasks that the log does not know.
+Nothing older goes over anything newer, so services and readers need not stop,
+and a projector need not run. Where all was right nothing is written. Progress
+is told on stderr.
 
 Examples:
   fanfold rebuild

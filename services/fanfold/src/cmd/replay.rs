@@ -23,8 +23,9 @@ use crate::verify::{self, VerifyReport};
 /// Compute a plan's account again from the log, or check that everything written is true
 #[derive(Debug, Args)]
 #[command(after_help = "\
---verify computes every summary of the plan again at its position of the log and compares bytes, compares every record
-of the state bucket with the log, and what the API tells readers, and looks for events the log has lost; the first
+--verify computes every summary of the plan again at its position of the log and
+compares bytes, compares every record of the state bucket with the log, and what
+the API tells readers, and looks for events the log has lost; the first
 difference is told and the exit code is 1 (VERIFY_FAILED).
 Where a published summary still is the plan's last word it is that summary, to the byte.
 
@@ -32,7 +33,8 @@ Examples:
   fanfold replay --plan plan_7788
   fanfold replay --plan plan_7788 --until 1234 --json | sha256sum
   fanfold replay --plan plan_7788 --verify
-  fanfold events --plan plan_7788 --json > log.jsonl; fanfold replay --plan plan_7788 --log log.jsonl --verify")]
+  fanfold events --plan plan_7788 --json > log.jsonl
+  fanfold replay --plan plan_7788 --log log.jsonl --verify")]
 pub struct ReplayArgs {
     /// The plan
     #[arg(long, value_parser = plan_id)]

@@ -18,14 +18,16 @@ use crate::render::format::number;
 /// Bring a backup back, to an empty folder or a server without these streams
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The backup is checked before anything is touched. Afterwards the state records are folded from the log anew and every
-plan is verified, as `fanfold replay --verify` does; then open plans go on where the log ends.
+The backup is checked before anything is touched. Afterwards the state records
+are folded from the log anew and every plan is verified, as `fanfold replay
+--verify` does; then open plans go on where the log ends.
 
 Terminals must not reach the old system and the restored one at the same time.
 
 Examples:
-  fanfold restore ./backups/monday --check                          is it whole?
-  fanfold restore ./backups/monday --data ./fanfold-data            then: fanfold up --data ./fanfold-data
+  fanfold restore ./backups/monday --check  # is it whole?
+  fanfold restore ./backups/monday --data ./restored
+  fanfold up --data ./restored              # goes on from there
   fanfold restore ./backups/monday --nats nats://hq:4222 --replicas 3")]
 pub struct RestoreArgs {
     /// Folder of the backup

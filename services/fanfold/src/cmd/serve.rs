@@ -22,12 +22,12 @@ use crate::out::Out;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fanfold serve --nats nats://hq:4222                                all services in one process
-  fanfold serve --nats nats://hq:4222 --role recorder                one more recorder
+  fanfold serve --nats nats://hq:4222                  # all in one process
+  fanfold serve --nats nats://hq:4222 --role recorder  # one more recorder
   fanfold serve --nats nats://hq:4222 --role dispatcher --role convergence
 
-Several processes may serve the same role: recorders and apis share the work, of the others one acts and the rest
-stand by.")]
+Several processes may serve the same role: recorders and apis share the work,
+of the others one acts and the rest stand by.")]
 pub struct ServeArgs {
     /// Service to run; may be repeated; without it all
     #[arg(long, value_enum)]

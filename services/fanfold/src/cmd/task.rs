@@ -15,6 +15,7 @@ use super::{plan_id, task_id, terminal};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::render;
+use crate::render::format::number;
 use crate::session::Session;
 
 /// Tasks of one page of an answer.
@@ -75,7 +76,9 @@ pub struct HistoryArgs {
 /// Hand failed tasks out again, with fresh tries
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Only FAILED tasks of a plan that is neither cancelled nor closed are handed out again.
+Only FAILED tasks of a plan that is neither cancelled nor closed are handed out
+again. It says how many that are; with none there is nothing to requeue, nothing
+is written, and the exit code is 0.
 
 Examples:
   fanfold task requeue plan_7788 --failed
@@ -222,13 +225,27 @@ fn selector(args: &RequeueArgs) -> Result<RequeueSelector, CliError> {
 
 async fn requeue(args: RequeueArgs, session: &Session) -> Result<(), CliError> {
     let selector = selector(&args)?;
-    let request = RequeueRequest { plan_id: args.plan, selector, by: session.by.clone() };
+    let request = RequeueRequest { plan_id: args.plan.clone(), selector, by: session.by.clone() };
     let noted: Noted = session.call("task", "requeue", &request).await?;
     if session.json {
         return session.out.json(&noted);
     }
-    let how = if noted.created { "asked for" } else { "had been asked for" };
-    session.out.text(&format!("{}: requeue {how} at #{}", noted.plan_id, noted.seq))
+    session.out.text(&requeued_text(&args, &noted))
+}
+
+/// What is said of a requeue: how many tasks it means, or plainly that there are none.
+fn requeued_text(args: &RequeueArgs, noted: &Noted) -> String {
+    let plan = &noted.plan_id;
+    match noted.tasks {
+        Some(0) if args.code.is_empty() => format!("{plan}: nothing to requeue, no task has failed"),
+        Some(0) => format!("{plan}: nothing to requeue, no task has failed with {}", args.code.join(" or ")),
+        tasks => {
+            let of =
+                tasks.map(|n| format!(" of {} task{}", number(u64::from(n)), if n == 1 { "" } else { "s" })).unwrap_or_default();
+            let how = if noted.created { "asked for" } else { "had been asked for" };
+            format!("{plan}: requeue{of} {how} at #{}", noted.seq)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -241,6 +258,23 @@ mod tests {
         assert_eq!(task_set("timed-out"), Ok(TaskSet::TimedOut));
         assert_eq!(task_set("FAILED"), Ok(TaskSet::Failed));
         assert!(task_set("lost").unwrap_err().contains("timedOut"));
+    }
+
+    #[test]
+    fn a_requeue_says_how_many_it_means() {
+        let args = |code: &[&str]| RequeueArgs {
+            plan: PlanId::new("p1").unwrap(),
+            task: Vec::new(),
+            failed: code.is_empty(),
+            code: code.iter().map(|c| (*c).to_owned()).collect(),
+        };
+        let noted = |tasks: Option<u32>| Noted { plan_id: PlanId::new("p1").unwrap(), seq: 17, created: tasks != Some(0), tasks };
+        let said = |code: &[&str], tasks| requeued_text(&args(code), &noted(tasks));
+        assert_eq!(said(&["NET", "TIMEOUT"], Some(0)), "p1: nothing to requeue, no task has failed with NET or TIMEOUT");
+        assert_eq!(said(&[], Some(0)), "p1: nothing to requeue, no task has failed");
+        assert_eq!(said(&["NET"], Some(1)), "p1: requeue of 1 task asked for at #17");
+        assert_eq!(said(&[], Some(1_200)), "p1: requeue of 1,200 tasks asked for at #17");
+        assert_eq!(said(&[], None), "p1: requeue asked for at #17", "an API that does not count");
     }
 
     #[test]

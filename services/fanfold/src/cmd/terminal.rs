@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use fanfold_domain::ids::TerminalId;
 use fanfold_ledger::port::Ledger;
 use fanfold_process::shutdown::Shutdown;
-use fanfold_terminal::agent::{self, AgentConfig};
+use fanfold_terminal::agent::{self, AgentConfig, Link};
 use fanfold_wire::api::{ReplaceRequest, Replaced, TerminalList, TerminalListRequest};
 use fanfold_wire::record::TerminalRecord;
 use fanfold_wire::server_url::shown_url;
@@ -39,10 +39,12 @@ pub enum TerminalCommand {
 #[command(after_help = "\
 Examples:
   fanfold terminal run --id SH_0312 --root /srv/store --nats nats://hq:4222
-  fanfold terminal run --id SH_0312 --root ./store --slots 2 --label region=east --time-zone Asia/Shanghai
+  fanfold terminal run --id SH_0312 --root ./store --slots 2 \\
+      --label region=east --time-zone Asia/Shanghai
 
-The journal keeps what was done and not yet answered: a terminal without its journal is another terminal to HQ
-(`fanfold terminal replace` lets it in).")]
+The journal keeps what was done and not yet answered: a terminal without its
+journal is another terminal to HQ (`fanfold terminal replace` lets it in).
+A server that goes away is waited for, and is said on stderr.")]
 pub struct RunArgs {
     /// The terminal's id; for store plans the store's
     #[arg(long, value_parser = terminal_id)]
@@ -88,8 +90,8 @@ pub struct LsArgs {
 `fanfold terminal ls --json` lists the journals heard of under an id (`journal`, `rivalJournal`).
 
 Examples:
-  fanfold terminal replace SH_0312
-  fanfold terminal replace SH_0312 --journal 5f2c81")]
+  fanfold terminal replace SH_0312                  # whoever is heard next
+  fanfold terminal replace SH_0312 --journal 5f2c81 # only that one")]
 pub struct ReplaceArgs {
     /// The terminal
     #[arg(value_parser = terminal_id)]
@@ -128,8 +130,17 @@ async fn run_agent(args: &RunArgs, url: &str, global: &Global, out: &Out) -> Res
         time_zone: args.time_zone.clone(),
         beat_interval_ms: args.beat_ms,
     };
-    out.note(&format!("terminal {} on {}; Ctrl-C ends it", args.id, shown_url(url)));
-    agent::run(config, shutdown).await.map_err(|e| CliError::input(e.code(), e.to_string()))?;
+    let (told, id, server) = (out.clone(), args.id.clone(), shown_url(url));
+    let say = move |link: Link| {
+        told.note(&match link {
+            Link::Up => format!("terminal {id} on {server}; Ctrl-C ends it"),
+            Link::Lost => {
+                format!("terminal {id} has lost {server}; what runs goes on, results are kept, the server is waited for")
+            }
+            Link::Back => format!("terminal {id} on {server} again"),
+        });
+    };
+    agent::run(config, shutdown, say).await.map_err(|e| CliError::input(e.code(), e.to_string()))?;
     Ok(Exit::Ok)
 }
 

@@ -29,12 +29,12 @@ pub enum TypeCommand {
 /// Register a type; a version never changes once it is there
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A folder has type.json, input.json and output.json (the two JSON Schemas); a file has all of it,
-with the schemas as inputSchema and outputSchema.
+A folder has type.json, input.json and output.json (the two JSON Schemas); a
+file has all of it, with the schemas as inputSchema and outputSchema.
 
 Examples:
-  fanfold type register types/collect_log/1
-  fanfold type register collect_log.json")]
+  fanfold type register schemas/types/collect_log/1
+  fanfold type register my_type.json")]
 pub struct RegisterArgs {
     /// A file or a folder
     pub path: PathBuf,

@@ -26,10 +26,13 @@ Examples:
   fanfold up --data ./fanfold-data --port 4222
   fanfold up --data ./fanfold-cluster --replicas 3
 
-The same folder is found again by the next `up`: open plans go on where they were. Other commands on this machine
-find the server by themselves. It listens on loopback only; for stores elsewhere run a nats-server with credentials
-and `fanfold serve` (see README). With --replicas 3 there are three servers, each with a copy of everything: any one of
-them may die or be damaged and the work goes on.")]
+The same folder is found again by the next `up`, on the same port where that is
+free: open plans go on where they were, and terminals that run find it again.
+Other commands on this machine find the server by themselves. It listens on
+loopback only; for stores elsewhere run a nats-server with credentials and
+`fanfold serve` (see README). With --replicas 3 there are three servers, each
+with a copy of everything: any one of them may die or be damaged and the work
+goes on.")]
 pub struct UpArgs {
     /// Folder of the server's log
     #[arg(long, value_name = "DIR", default_value = "fanfold-data")]
@@ -37,7 +40,7 @@ pub struct UpArgs {
     /// Servers that replicate each other, 1 or 3; without it as many as the folder was made for, else 1
     #[arg(long, value_name = "N", value_parser = replicas)]
     pub replicas: Option<u32>,
-    /// Port of the server (with three: of the first, the others take the next two); without it a free one
+    /// Port of the server (with three: of the first, the others take the next two); without it the folder's last, else a free one
     #[arg(long)]
     pub port: Option<u16>,
     /// TOML file with bounds and clocks of the services
@@ -68,12 +71,16 @@ pub fn read_config(path: Option<&Path>) -> Result<ServicesConfig, CliError> {
 /// # Errors
 /// What keeps it from starting; a service that died.
 pub async fn run(args: &UpArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    global.refuse_server("up")?;
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
     let config = read_config(args.config.as_deref())?;
     let told = out.clone();
     let binary = server::find(move |line| told.note(line)).await?;
     let version = binary.version.to_string();
     let nats = server::start(binary, args.data.clone(), args.port, args.replicas).await?;
+    for moved in server::moved(&nats) {
+        out.note(&moved);
+    }
     let result = serve_on(&nats, &config, global, out, &version, &shutdown).await;
     nats.stop().await;
     result
@@ -110,7 +117,7 @@ async fn serve_on(
         let servers = if nats.members().len() > 1 { format!("{} replicas, ", nats.members().len()) } else { String::new() };
         out.text(&format!(
             "fanfold is up on {url} ({servers}nats-server {version})\n\n  fanfold terminal run --id SH_0312 --root ./store     be a store\n  \
-             fanfold plan submit plan.json --watch                hand out a task\n  fanfold doctor                                       see that all is well\n\nCtrl-C ends it; the log stays."
+             fanfold plan submit docs/examples/plan.json --watch  hand out a task\n  fanfold doctor                                       see that all is well\n\nCtrl-C ends it; the log stays."
         ))
     };
     let told = out.clone();

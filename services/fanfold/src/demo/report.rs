@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fanfold_domain::plan::SummaryKind;
+use fanfold_domain::sets::TaskSet;
 use fanfold_domain::summary::PlanVerdict;
 use fanfold_domain::task::Absorbed;
 use fanfold_terminal::fixture::ExpectedStore;
@@ -14,6 +15,9 @@ use super::follow::{Followed, SeenSummary, Timeline};
 use super::judge::ExecutionCounts;
 use super::plan::DATE;
 use crate::cmd::demo::DemoArgs;
+use crate::render::format::number;
+use crate::render::summary::kind_words;
+use crate::render::table::Table;
 use crate::verify::VerifyReport;
 
 /// What was absorbed or refused.
@@ -127,6 +131,25 @@ impl DemoReport {
         adds_up && ended && once && capped && v.state_matches_replay && v.summaries_reproduced && v.results_match_stores
     }
 
+    /// A line a summary: every set that any of them has something in, so that a line adds up to its total.
+    fn table(&self) -> String {
+        let sets: Vec<TaskSet> =
+            TaskSet::ALL.into_iter().filter(|set| self.summaries.iter().any(|s| s.counts.get(*set) > 0)).collect();
+        let mut table = Table::new(
+            &[">revision", "kind", ">after s"]
+                .into_iter()
+                .chain(sets.iter().map(|s| right(*s)))
+                .chain([">total"])
+                .collect::<Vec<_>>(),
+        );
+        for s in &self.summaries {
+            let begin = [s.revision.to_string(), kind_words(s.kind).to_owned(), format!("{:.2}", s.emitted_ms as f64 / 1000.0)];
+            let counts = sets.iter().map(|set| number(u64::from(s.counts.get(*set))));
+            table.row(begin.into_iter().chain(counts).chain([number(s.total)]));
+        }
+        table.text().trim_end().to_owned()
+    }
+
     /// The account for people.
     pub fn text(&self, document: &[u8]) -> String {
         let mut text = String::from("\n");
@@ -140,24 +163,7 @@ impl DemoReport {
             PlanVerdict::Failed => "failed: too few stores are in",
         };
         line(format!("plan {}: {verdict}", self.plan_id));
-        line(format!(
-            "{:>9} {:>9} {:>8} {:>10} {:>8} {:>10} {:>7} {:>8} {:>8}",
-            "revision", "kind", "after s", "succeeded", "offline", "timed out", "failed", "invalid", "pending"
-        ));
-        for s in &self.summaries {
-            let (c, kind) = (s.counts, format!("{:?}", s.kind).to_lowercase());
-            line(format!(
-                "{:>9} {kind:>9} {:>8.2} {:>10} {:>8} {:>10} {:>7} {:>8} {:>8}",
-                s.revision,
-                s.emitted_ms as f64 / 1000.0,
-                c.succeeded,
-                c.offline,
-                c.timed_out,
-                c.failed,
-                c.invalid,
-                c.pending
-            ));
-        }
+        line(self.table());
         for missing in missing(document) {
             line(format!("  missing: {missing}"));
         }
@@ -187,6 +193,20 @@ impl DemoReport {
             line(format!("  {difference}"));
         }
         text
+    }
+}
+
+/// A set as the heading of a column of numbers.
+fn right(set: TaskSet) -> &'static str {
+    match set {
+        TaskSet::Succeeded => ">succeeded",
+        TaskSet::Failed => ">failed",
+        TaskSet::Invalid => ">invalid",
+        TaskSet::TimedOut => ">timed out",
+        TaskSet::Offline => ">offline",
+        TaskSet::Running => ">running",
+        TaskSet::Pending => ">pending",
+        TaskSet::Cancelled => ">cancelled",
     }
 }
 
@@ -236,4 +256,47 @@ fn wrong_rows(document: &[u8], stores: &[ExpectedStore]) -> Vec<String> {
         (!same).then(|| format!("{target}: the summary does not say what the store's files hold"))
     };
     rows(document).iter().filter_map(wrong).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_table_has_every_set_that_is_not_empty_and_its_lines_add_up() {
+        let counts = |running: u32, cancelled: u32| json!({"succeeded": 280, "failed": 0, "invalid": 0, "timedOut": 3, "offline": 0, "running": running, "pending": 0, "cancelled": cancelled});
+        let summary = |revision: u32, kind, counts: &Value| SeenSummary {
+            revision,
+            kind,
+            as_of_seq: 9,
+            sha256: String::new(),
+            emitted_ms: 8_004,
+            total: 300,
+            counts: serde_json::from_value(counts.clone()).unwrap(),
+        };
+        let report = DemoReport {
+            plan_id: "p".into(),
+            stores: 300,
+            deadline_ms: 8_000,
+            elapsed_ms: 9_000,
+            verdict: PlanVerdict::Reserved,
+            summaries: vec![summary(1, SummaryKind::Partial, &counts(17, 0)), summary(2, SummaryKind::Final, &counts(0, 17))],
+            timeline: Timeline::default(),
+            executions: ExecutionCounts::default(),
+            absorbed: AbsorbedCounts::default(),
+            verify: Verified::default(),
+        };
+        let table = report.table();
+        let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
+        let heading = ["REVISION", "KIND", "AFTER", "S", "SUCCEEDED", "TIMED", "OUT", "RUNNING", "CANCELLED", "TOTAL"];
+        assert_eq!(lines[0], heading, "{table}");
+        for line in &lines[1..] {
+            let numbers: Vec<u64> = line[3..].iter().map(|n| n.parse().unwrap()).collect();
+            let (total, sets) = numbers.split_last().unwrap();
+            assert_eq!((sets.len(), sets.iter().sum::<u64>()), (4, *total), "{table}");
+        }
+        assert_eq!(lines.len(), 3, "{table}");
+    }
 }

@@ -52,6 +52,19 @@ pub async fn start(
     Ok(Arc::new(EmbeddedServers::start(config, members).await?))
 }
 
+/// What is to be said of servers that do not listen where they did when this folder was last used.
+pub fn moved(servers: &EmbeddedServers) -> Vec<String> {
+    let one = |server: &EmbeddedServer| {
+        let before = server.moved_from()?;
+        Some(format!(
+            "127.0.0.1:{before}, the port of the last time, is not used: this is {}; start terminals and services anew that were \
+             told the old one or found it by themselves",
+            server.url()
+        ))
+    };
+    servers.members().iter().filter_map(|server| one(server)).collect()
+}
+
 /// What the streams on these servers are made like: a copy on each.
 pub fn provision_for(servers: &EmbeddedServers) -> ProvisionOpts {
     ProvisionOpts { replicas: u32::try_from(servers.members().len()).unwrap_or(1), ..ProvisionOpts::default() }

@@ -70,13 +70,15 @@ fn strftime(epoch_ms: i64, zone: &TimeZone, format: &str) -> String {
     }
 }
 
-/// A share as `98.4 %`; `-` of nothing.
+/// A share as `98.4 %`, rounded; `100.0 %` only where it is all, `0.0 %` only where it is none; `-` of nothing.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
     }
-    // Cut, not rounded: 99.96 % must not be shown as 100.0 %.
-    let tenths = u128::from(part) * 1_000 / u128::from(whole);
+    // Rounded, but what is not all is not shown as all (99.96 % is no 100.0 %), nor what is not nothing as nothing.
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    let rounded = (part * 2_000 + whole) / (whole * 2);
+    let tenths = if part == 0 || part >= whole { rounded } else { rounded.clamp(1, 999) };
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
@@ -101,7 +103,9 @@ mod tests {
         assert_eq!([0, 1023, 1536, 3 << 20, 5 << 40].map(bytes), ["0 B", "1023 B", "1.5 KiB", "3.0 MiB", "5.0 TiB"]);
         let durations = [12, 1_250, 60_000, 123_000, 11_100_000, 187_200_000, -5].map(duration);
         assert_eq!(durations, ["12 ms", "1.2 s", "1 min", "2 min 3 s", "3 h 5 min", "2 d 4 h", "-5 ms"]);
-        assert_eq!(percent(4_998, 5_000), "99.9 %");
+        let shares = [(4_998, 5_000), (23, 300), (277, 300), (1, 100_000), (0, 9), (9, 9), (1, 2), (u64::MAX - 1, u64::MAX)];
+        let expected = ["99.9 %", "7.7 %", "92.3 %", "0.1 %", "0.0 %", "100.0 %", "50.0 %", "99.9 %"];
+        assert_eq!(shares.map(|(part, whole)| percent(part, whole)), expected);
         assert_eq!(percent(0, 0), "-");
     }
 

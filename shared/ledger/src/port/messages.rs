@@ -19,7 +19,7 @@ pub struct BusMessage {
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RequestError {
     /// Nobody listens there.
-    #[error("nobody answers on {0} (is `fanfold up` or `fanfold serve --role api` running on this server?)")]
+    #[error("nobody answers on {0} (is `fanfold up` or `fanfold serve{role}` running on this server?)", role = role_of(.0))]
     NoResponders(String),
     /// No answer in time.
     #[error("no answer on {subject} within {timeout_ms} ms")]
@@ -32,4 +32,27 @@ pub enum RequestError {
     /// The connection is gone, or the payload is over the server's limit.
     #[error("the request could not be sent: {0}")]
     Send(String),
+}
+
+/// How the service that answers on a subject is started, as far as it is one of the system's.
+fn role_of(subject: &str) -> &'static str {
+    match subject.strip_prefix("ff.").and_then(|rest| rest.split('.').next()) {
+        Some("api") => " --role api",
+        Some("report") => " --role recorder",
+        Some("sync" | "beat") => " --role dispatcher",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_missing_is_named_by_its_role() {
+        let said = |subject: &str| RequestError::NoResponders(subject.to_owned()).to_string();
+        assert!(said("ff.api.plan.list").contains("`fanfold serve --role api`"), "{}", said("ff.api.plan.list"));
+        assert!(said("ff.report.S1").contains("`fanfold serve --role recorder`"), "{}", said("ff.report.S1"));
+        assert!(said("elsewhere").contains("`fanfold serve` running"), "{}", said("elsewhere"));
+    }
 }

@@ -18,7 +18,8 @@ pub struct EmbeddedConfig {
     pub binary: PathBuf,
     /// Where everything of this server lies; created when absent, locked while it runs.
     pub data_dir: PathBuf,
-    /// The client port on 127.0.0.1; `None` takes a free one and keeps it over a restart.
+    /// The client port on 127.0.0.1; `None` takes the one this folder had last where it is free, else any free one, and keeps it over
+    /// a restart.
     pub port: Option<u16>,
     /// Whether an acknowledged message is on the disk before the answer (default), or up to two
     /// minutes later. Without it a power cut loses acknowledged messages; a crash does not.
@@ -135,6 +136,8 @@ pub(super) struct Layout {
     pub(super) run_dir: PathBuf,
     pub(super) pid_file: PathBuf,
     pub(super) store_dir: PathBuf,
+    /// The client port of the last start, a number.
+    pub(super) port_file: PathBuf,
 }
 
 impl Layout {
@@ -143,6 +146,7 @@ impl Layout {
         let run_dir = data_dir.join("run");
         Self {
             lock_file: data_dir.join("fanfold.lock"),
+            port_file: data_dir.join("port"),
             config_file: data_dir.join("nats-server.conf"),
             log_file: data_dir.join("nats-server.log"),
             stderr_file: data_dir.join("nats-server.stderr"),

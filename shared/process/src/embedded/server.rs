@@ -32,6 +32,7 @@ pub struct EmbeddedServer {
     config: EmbeddedConfig,
     layout: Layout,
     ports: Ports,
+    moved_from: Option<u16>,
     /// Fields drop in this order: first the process, then its lock, then its folder.
     current: Mutex<Arc<ServerProcess>>,
     lock: Mutex<Option<DataLock>>,
@@ -52,13 +53,21 @@ impl EmbeddedServer {
         let layout = Layout::of(&config.data_dir);
         let mut lock = DataLock::acquire(&config.data_dir, &layout.lock_file).await?;
         check_room(&config.data_dir)?;
-        if let Some(port) = config.port {
-            check_port(port)?;
+        let before = last_port(&layout);
+        match config.port {
+            Some(port) => check_port(port)?,
+            // Whoever was told it looks for the server there.
+            None => config.port = before.filter(|port| check_port(*port).is_ok()),
         }
         let (process, ports) = launch(&config, &layout, &mut lock, None).await?;
+        if before != Some(ports.client) {
+            fs::write(&layout.port_file, ports.client.to_string())
+                .map_err(|error| EmbeddedError::data_dir(&layout.port_file, error))?;
+        }
         Ok(Self {
             config,
             layout,
+            moved_from: before.filter(|port| *port != ports.client),
             ports,
             current: Mutex::new(Arc::new(process)),
             lock: Mutex::new(Some(lock)),
@@ -102,6 +111,11 @@ impl EmbeddedServer {
     /// `http://127.0.0.1:PORT`, the server's monitoring; the same over a restart.
     pub fn monitor_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.monitor)
+    }
+
+    /// The client port this folder's server had last, where it is another one now: it was taken, or another one was asked for.
+    pub fn moved_from(&self) -> Option<u16> {
+        self.moved_from
     }
 
     /// The client port on 127.0.0.1.
@@ -241,6 +255,11 @@ fn check_room(data_dir: &Path) -> Result<(), EmbeddedError> {
         return Err(EmbeddedError::Full { data_dir: data_dir.to_owned(), free_bytes, needed_bytes: FREE_BYTES_MIN });
     }
     Ok(())
+}
+
+/// The client port of the last start on this folder; `None` where there was none, or what is there is no port.
+fn last_port(layout: &Layout) -> Option<u16> {
+    fs::read_to_string(&layout.port_file).ok()?.trim().parse().ok().filter(|port| *port != 0)
 }
 
 /// Asks before the server would fail with a log line nobody can match on.

@@ -25,8 +25,8 @@ async fn last_foldable(session: &Session) -> Result<u64, LedgerError> {
     Ok(plan.into_iter().chain(task).map(|stored| stored.seq).max().unwrap_or(0))
 }
 
-/// How far behind the log it is, and whether that changes.
-pub(super) async fn lag(session: &Session, before: Result<Option<u64>, LedgerError>) -> Check {
+/// How far behind the log it is, and whether that changes. While the log stands still only the projector's beat says that there is one.
+pub(super) async fn lag(session: &Session, before: Result<Option<u64>, LedgerError>, is_heard: bool, waited: &str) -> Check {
     const ADVICE: &str =
         "start `fanfold up`, or `fanfold serve --role projector`; nothing is lost, records are written again from the log";
     let last = match last_foldable(session).await {
@@ -35,13 +35,17 @@ pub(super) async fn lag(session: &Session, before: Result<Option<u64>, LedgerErr
     };
     match (before, checkpoint(session).await.map(|c| c.map(|c| c.seq))) {
         (_, Err(error)) => bad("projector", error, ADVICE),
-        (_, Ok(None)) if last == 0 => ok("projector", "nothing to write yet"),
+        (_, Ok(None)) if last == 0 && is_heard => ok("projector", "nothing to write yet"),
+        (_, Ok(None)) if last == 0 => bad("projector", format!("none heard within {waited}, and it has never run here"), ADVICE),
         (_, Ok(None)) => bad("projector", "there is no checkpoint: it has never run here", ADVICE),
         (before, Ok(Some(now))) => {
             let behind = last.saturating_sub(now);
-            let moves = before.ok().flatten().is_none_or(|b| now > b);
+            let before = before.ok().flatten();
+            // Where it was not known a moment ago it was made meanwhile.
+            let moves = before.is_none_or(|b| now > b);
             let found = format!("checkpoint #{}, {} behind", number(now), number(behind));
             match (behind, moves) {
+                (0, false) if !is_heard => bad("projector", format!("{found}, but none is heard within {waited}"), ADVICE),
                 (0, _) => ok("projector", found),
                 (_, false) => bad("projector", format!("{found}, and it does not move"), ADVICE),
                 (1..=LAG_FINE, true) => ok("projector", found),

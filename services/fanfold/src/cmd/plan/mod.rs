@@ -29,7 +29,7 @@ pub enum PlanCommand {
     Ls(LsArgs),
     /// Show one plan: how far it is, when its deadline is
     Show(ShowArgs),
-    /// Follow a plan until its last summary is there
+    /// Follow a plan until every task has ended or the plan is over
     Watch(watch::WatchArgs),
     /// Hand nothing more out and stop what runs
     Cancel(CancelArgs),
@@ -73,7 +73,8 @@ pub struct CancelArgs {
 /// Give up what is still missing and write the final summary
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is still out or offline is given up; the plan can't be opened again, a follow-up plan can be submitted.
+What is still out or offline is given up; the plan can't be opened again, a
+follow-up plan can be submitted.
 
 Example:
   fanfold plan close plan_7788 --reason 'stores are shut'")]

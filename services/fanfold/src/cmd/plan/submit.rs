@@ -33,13 +33,16 @@ const TRIES_MAX: u32 = 3;
 /// Hand a plan out
 #[derive(Debug, Default, Args)]
 #[command(after_help = "\
-A plan that is sent again under the same id is never a second plan: --plan-id makes a submission repeatable.
+A plan that is sent again under the same id is never a second plan: --plan-id
+makes a submission repeatable. With --watch it ends as `fanfold plan watch`.
 
 Examples:
-  fanfold plan submit plan.json --watch
-  fanfold plan submit --type collect_log --input '{\"date\":\"2026-09-17\"}' --targets stores.csv --deadline 120s
-  fanfold plan submit --type collect_log@1 --input @input.json --targets @imported --deadline 2026-09-17T20:00:00+02:00 \\
-      --expires 1d --title 'Logs of Thursday' --plan-id logs-20260917")]
+  fanfold plan submit docs/examples/plan.json --watch
+  fanfold plan submit --type collect_log --input '{\"date\":\"yesterday\"}' \\
+      --targets stores.csv --deadline 120s
+  fanfold plan submit --type collect_log@1 --input @input.json \\
+      --targets @imported --deadline 2h --expires 1d \\
+      --title 'Logs of Thursday' --plan-id logs-20260917")]
 pub struct SubmitArgs {
     /// The plan document; - reads stdin
     #[arg(conflicts_with_all = ["task_type", "input", "targets", "deadline", "expires", "title", "in_flight"], required_unless_present = "task_type")]
@@ -68,7 +71,7 @@ pub struct SubmitArgs {
     /// The plan's id; without it a new one is made
     #[arg(long, value_parser = plan_id)]
     pub plan_id: Option<PlanId>,
-    /// Follow it until its last summary is there
+    /// Follow it until every task has ended or the plan is over, then show the summary
     #[arg(long)]
     pub watch: bool,
 }

@@ -30,10 +30,18 @@ const AWAY_MAX: Duration = Duration::from_secs(60);
 /// How long after its expiry a plan's final summary is waited for, in milliseconds.
 const AFTER_EXPIRY_MS: i64 = 300_000;
 
-/// Follow a plan until its last summary is there
+/// Follow a plan until every task has ended or the plan is over
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends with 0, with 1 when the plan failed or the time is over. Interrupting it changes nothing about the plan.
+By itself it ends when every task has ended, succeeded or not, or the plan is
+over, and then shows the summary there is. Tasks may be requeued after that
+while the plan is open. Interrupting it changes nothing about the plan.
+
+It ends with 0 when the verdict is full or with reservations: not every target
+need be in. It ends with 1 when the verdict is failed, which it can only be in a
+plan whose document says `\"converge\": {\"below\": \"fail\"}`, and with 1 when the
+time is over (WATCH_TIMEOUT). Who needs every target asks for the counts:
+`fanfold plan show PLAN --json`.
 
 Examples:
   fanfold plan watch plan_7788
@@ -42,7 +50,8 @@ pub struct WatchArgs {
     /// The plan
     #[arg(value_parser = plan_id, value_name = "PLAN")]
     pub id: PlanId,
-    /// Which summary ends it: partial (any), complete (complete or final)
+    /// What ends it: partial (any summary: the deadline has passed or every task has ended), complete (every task has ended, or
+    /// the plan is over)
     #[arg(long, value_enum, default_value_t = Until::Complete)]
     pub until: Until,
     /// Longest wait; without it until the plan has expired
@@ -53,9 +62,9 @@ pub struct WatchArgs {
 /// Which summary ends a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Until {
-    /// Any: what was in at the deadline.
+    /// Any summary: the deadline has passed, or every task has ended
     Partial,
-    /// The complete or the final one.
+    /// The complete or the final one: every task has ended, or the plan is over
     Complete,
 }
 

@@ -34,8 +34,9 @@ pub enum StoresCommand {
 /// Take stores over from a CSV or JSON file: all of them, or none if anything is wrong
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns: id (needed), name, region, labels (k=v;k=v), timeZone (IANA). Headings may be written in any case.
-A store that is there already is changed; none is removed.
+Columns: id (needed), name, region, labels (k=v;k=v), timeZone (IANA).
+Headings may be written in any case. A store that is there already is changed;
+none is removed.
 
 Examples:
   fanfold stores import stores.csv
