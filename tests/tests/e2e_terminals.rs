@@ -270,7 +270,9 @@ async fn an_attempt_handed_out_again_by_a_sync_is_not_held_for_forgotten() {
 async fn a_server_that_comes_back_is_where_its_terminals_look_for_it_and_they_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let [data, runtime, root] = ["data", "runtime", "store"].map(|name| folder.path().join(name).display().to_string());
-    [&runtime, &root].map(|dir| std::fs::create_dir_all(dir).unwrap());
+    for dir in [&runtime, &root] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
     let environment = [("XDG_RUNTIME_DIR", runtime.as_str())];
     let up = |name| Proc::start(name, BIN, &["up", "--data", &data, "--json"], folder.path(), &environment);
     let url = |line: String| {

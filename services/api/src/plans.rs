@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_domain::plan::{Asked, Plan, PlanEvent};
+use fanfold_domain::plan::{Asked, PlanEvent};
 use fanfold_domain::view::PlanView;
-use fanfold_ledger::open::{Known, fold_plan};
+use fanfold_ledger::open::Known;
 use fanfold_wire::api::{ApiError, Behind, Noted, PlanList, PlanListRequest, PlanRequest};
 use fanfold_wire::record::{Checkpoint, PlanRecord, PlanStatus, plan_key};
 use fanfold_wire::subjects;
