@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, StreamHead};
+use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, StreamHead, TYPES_STREAM};
 use fanfold_wire::digest::{Sha256Stream, sha256_hex};
 use fanfold_wire::timestamp::to_rfc3339;
 use serde_json::Value;
@@ -40,7 +40,8 @@ pub async fn backup(ledger: &JetStreamLedger, dir: &Path, by: &str, say: &(dyn F
         manifest.streams.push(copied);
     }
     say("reading the log and its documents ...");
-    manifest.lacks = look(ledger, manifest.last_seq()).await?;
+    let types = manifest.stream(TYPES_STREAM).map_or(0, |s| s.messages);
+    manifest.lacks = look(ledger, manifest.last_seq(), types).await?;
     write_texts(folder.path(), &manifest)?;
     super::check(folder.path())?;
     settle(folder, dir)?;

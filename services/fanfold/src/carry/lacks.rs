@@ -11,7 +11,7 @@ use crate::verify::documents::{self, BadDocument};
 /// Ranges told in a line.
 const RANGES_SAID: usize = 5;
 
-/// Events the log has lost, and summaries' documents that are gone or damaged.
+/// Events the log has lost, and summaries' documents and task types that are gone or damaged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lacks {
@@ -23,12 +23,14 @@ pub struct Lacks {
     pub documents: u64,
     /// The first of them.
     pub bad_documents: Vec<BadDocument>,
+    /// Task types that were counted and can't be read.
+    pub types: u64,
 }
 
 impl Lacks {
     /// Whether nothing is lacking.
     pub fn is_nothing(&self) -> bool {
-        self.events == 0 && self.documents == 0
+        self.events == 0 && self.documents == 0 && self.types == 0
     }
 
     /// Messages of the log that a copy must bring back.
@@ -51,6 +53,9 @@ impl Lacks {
             let names = documents::names(&self.bad_documents, self.documents);
             lines.push(format!("DOCUMENTS: {} are not what the log says: {names}", number(self.documents)));
         }
+        if self.types > 0 {
+            lines.push(format!("TYPES: {} task types can't be read; plans go on, register them again", number(self.types)));
+        }
         lines
     }
 
@@ -62,11 +67,11 @@ impl Lacks {
     }
 }
 
-/// Reads the whole log up to a sequence, and every document it names.
+/// Reads the whole log up to a sequence, every document it names, and the task types, of which there are so many.
 ///
 /// # Errors
 /// The ledger's.
-pub(super) async fn look(ledger: &dyn Ledger, last_seq: u64) -> Result<Lacks, CliError> {
+pub(super) async fn look(ledger: &dyn Ledger, last_seq: u64, types: u64) -> Result<Lacks, CliError> {
     let mut lacks = Lacks::default();
     let mut next = 1;
     let mut events = ledger.read(vec!["ff.>".to_owned()], 1, last_seq).await?;
@@ -84,5 +89,10 @@ pub(super) async fn look(ledger: &dyn Ledger, last_seq: u64) -> Result<Lacks, Cl
     let found = documents::examine(ledger, None, last_seq, false).await?;
     lacks.documents = found.bad;
     lacks.bad_documents = found.named;
+    lacks.types = match tokio::time::timeout(documents::SILENCE, ledger.list_types()).await {
+        Ok(listed) => types.saturating_sub(listed?.len() as u64),
+        // One of them does not come; more is not known.
+        Err(_) => 1,
+    };
     Ok(lacks)
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, LOG_STREAM, ProvisionOpts, STATE_STREAM, StreamState, compression_of};
+use fanfold_ledger::jetstream::{
+    CARRIED, JetStreamLedger, LOG_STREAM, ProvisionOpts, STATE_STREAM, StreamState, TYPES_STREAM, compression_of,
+};
 use fanfold_ledger::open::plans_since;
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
@@ -82,7 +84,8 @@ pub struct Untrue {
 impl Restored {
     /// Whether everything there ever was is there again. What was not verified counts as the backup says.
     pub fn is_whole(&self) -> bool {
-        self.lacks.events == 0 && self.untrue.is_empty() && (self.verified || self.lacks.documents == 0)
+        let types = self.lacks.types == 0 && !self.fewer.contains_key(TYPES_STREAM);
+        self.lacks.events == 0 && types && self.untrue.is_empty() && (self.verified || self.lacks.documents == 0)
     }
 }
 

@@ -138,4 +138,6 @@ fn what_is_lacking_is_told_in_numbers() {
     assert_eq!(lacks.lines(), [all]);
     let lacks = Lacks { events: 3, holes: vec![(4, 6)], ..Lacks::default() };
     assert_eq!(lacks.lines(), ["HOLES: the log has lost 3 events: #4 to #6"]);
+    let lacks = Lacks { types: 2, ..Lacks::default() };
+    assert!(!lacks.is_nothing() && lacks.lines()[0].starts_with("TYPES: 2 task types can't be read"), "{:?}", lacks.lines());
 }

@@ -19,9 +19,11 @@ use crate::port::{LedgerError, Room};
 /// The streams that are carried away, in the order in which that must happen: the log first. An object is stored before the event
 /// that names it, so whatever this log names is in the objects' later copy; plans carry what they use of their types in themselves.
 /// `KV_fanfold-state` is not among them: it is folded from the log.
-pub const CARRIED: [&str; 4] = [LOG, "FANFOLD_TYPES", "OBJ_fanfold-artifacts", "KV_fanfold-terminals"];
+pub const CARRIED: [&str; 4] = [LOG, TYPES_STREAM, "OBJ_fanfold-artifacts", "KV_fanfold-terminals"];
 /// The log.
 pub const LOG_STREAM: &str = LOG;
+/// Task types.
+pub const TYPES_STREAM: &str = super::types::TYPES;
 /// The view that is made anew from the log.
 pub const STATE_STREAM: &str = "KV_fanfold-state";
 
