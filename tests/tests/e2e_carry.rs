@@ -3,8 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
+use bytes::Bytes;
 use fanfold_domain::plan::SummaryKind;
+use fanfold_ledger::port::{Buckets, Objects};
 use fanfold_terminal::host::Moment;
 use fanfold_tests::cli::Cli;
 use fanfold_tests::fleet::{Fleet, ids};
@@ -13,7 +18,7 @@ use fanfold_tests::process::Proc;
 use fanfold_tests::stack::{ROLES, Stack};
 use fanfold_tests::wait::{SOON, until};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const BIN: &str = env!("CARGO_BIN_EXE_fanfold-under-test");
 
@@ -195,16 +200,167 @@ async fn a_restored_folder_is_a_complete_hq() {
         .await
         .exits(0)
         .shows(&["every plan is true", "fanfold up --data"]);
-    let args = ["up", "--data", &text(&data), "--json"];
-    let runtime = here.folder().join("runtime");
-    std::fs::create_dir_all(&runtime).unwrap();
-    let mut up = Proc::start("up", BIN, &args, here.folder(), &[("XDG_RUNTIME_DIR", &text(&runtime))]);
-    let line: serde_json::Value = serde_json::from_str(&up.hear("{").await).unwrap();
-    let cli = Cli::new(BIN, line.pointer("/url").and_then(|u| u.as_str()).unwrap());
+    let (up, cli) = up(&here, &data, "up").await;
     cli.run(&["replay", "--plan", "p", "--verify"]).await.exits(0).shows(&["is true"]);
     cli.run(&["plan", "show", "p"]).await.exits(0).shows(&["closed"]);
+    down(up).await;
+}
+
+/// `fanfold up` on a folder.
+async fn up(stack: &Stack, data: &Path, name: &str) -> (Proc, Cli) {
+    let args = ["up", "--data", &text(data), "--json"];
+    let runtime = stack.folder().join("runtime");
+    std::fs::create_dir_all(&runtime).unwrap();
+    let mut up = Proc::start(name, BIN, &args, stack.folder(), &[("XDG_RUNTIME_DIR", &text(&runtime))]);
+    let line: Value = serde_json::from_str(&up.hear("{").await).unwrap();
+    let cli = Cli::new(BIN, line.pointer("/url").and_then(|u| u.as_str()).unwrap());
+    (up, cli)
+}
+
+async fn down(mut up: Proc) {
     up.signal(Signal::TERM);
-    assert!(up.exited(SOON).await.success());
+    assert!(up.exited(SOON).await.success(), "{}", up.stderr());
+}
+
+/// Changes a byte in the middle of the last place where a stream's blocks hold these bytes.
+fn flip(data: &Path, stream: &str, part: &[u8]) {
+    let mut folders = vec![data.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_block = path.extension().is_some_and(|e| e == "blk") && text(&path).contains(&format!("/{stream}/msgs/"));
+            if path.is_dir() {
+                folders.push(path);
+            } else if is_block {
+                let mut bytes = std::fs::read(&path).unwrap();
+                if let Some(at) = bytes.windows(part.len()).rposition(|window| window == part) {
+                    bytes[at + part.len() / 2] ^= 1;
+                    std::fs::write(&path, bytes).unwrap();
+                    return;
+                }
+            }
+        }
+    }
+    panic!("no block of {stream} has {}", String::from_utf8_lossy(part));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_changes_while_it_is_copied_comes_back() {
+    let here = Stack::together(BIN).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (ledger, stopped) = (here.hq.ledger.clone(), Arc::clone(&stop));
+    // Each record goes over its last one, as those of terminals do that change.
+    let writing = tokio::spawn(async move {
+        let mut round = 0_u64;
+        while !stopped.load(Ordering::Relaxed) {
+            round += 1;
+            let record = |i: u64| (format!("probe.R{i}"), Bytes::from(json!({ "round": round }).to_string()));
+            ledger.put_terminals((0..300).map(record).collect()).await.unwrap();
+        }
+    });
+    let mut fewer = None;
+    for attempt in 0..8 {
+        let (dir, _) = backed_up(&here, &format!("b{attempt}")).await;
+        let data = text(&here.folder().join(format!("d{attempt}")));
+        let told = here.cli().run(&["restore", &text(&dir), "--data", &data, "--json"]).await.exits(0).json();
+        assert_eq!(told.pointer("/verified"), Some(&json!(true)), "{told}");
+        fewer = told.pointer("/fewer/KV_fanfold-terminals").cloned();
+        if fewer.is_some() {
+            break;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    writing.await.unwrap();
+    let fewer = fewer.expect("a copy with fewer records than were counted when it began");
+    assert!(fewer["came"].as_u64() >= Some(1) && fewer["came"].as_u64() < fewer["had"].as_u64(), "{fewer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_document_is_named_at_once_carried_away_and_written_anew() {
+    let here = Stack::together(BIN).await;
+    here.hq.submit(&with(noop("small", &ids(1, 3)), json!({ "deadlineMs": 1_500 }))).await;
+    here.hq.submit(&with(noop("large", &ids(1, 4_000)), json!({ "deadlineMs": 1_500 }))).await;
+    let mut parts = Vec::new();
+    for plan in ["small", "large"] {
+        let sha256 = here.hq.summary(plan, SummaryKind::Partial, SOON * 2).await.this.sha256;
+        let document = here.hq.ledger.get_object(&sha256).await.unwrap().unwrap();
+        assert!(plan == "small" || document.len() > 300_000, "several chunks: {}", document.len());
+        let middle = document.len() / 2;
+        parts.push(document[middle..middle + 60].to_vec());
+    }
+    let (dir, _) = backed_up(&here, "b").await;
+    let data = here.folder().join("data");
+    here.cli().run(&["restore", &text(&dir), "--data", &text(&data)]).await.exits(0);
+    for part in &parts {
+        flip(&data, "OBJ_fanfold-artifacts", part);
+    }
+
+    let (hq, cli) = up(&here, &data, "damaged").await;
+    for plan in ["small", "large"] {
+        let asked = Instant::now();
+        let said = cli.run(&["replay", "--plan", plan, "--verify"]).await.exits(1);
+        assert!(said.stderr.contains("VERIFY_FAILED") && said.stderr.contains("is damaged"), "{said:?}");
+        assert!(asked.elapsed() < SOON, "at once: {:?}", asked.elapsed());
+        let said = cli.run(&["summary", plan, "--json"]).await.exits(1);
+        assert_eq!(said.error_code(), "SUMMARY_DAMAGED", "{said:?}");
+    }
+    cli.run(&["doctor", "--deep"]).await.exits(1).shows(&["2 of 2 are not what the log says", "summary 1 of large (damaged)"]);
+    let second = here.folder().join("second");
+    let said = cli.run(&["backup", &text(&second), "--json"]).await.exits(1).json();
+    assert_eq!((&said["complete"], &said["lacks"]["documents"]), (&json!(false), &json!(2)), "{said:#}");
+    cli.run(&["restore", &text(&second), "--check"]).await.exits(1).shows(&["DOCUMENTS: 2", "summary 1 of small (damaged)"]);
+    let again = here.folder().join("again");
+    let told = cli.run(&["restore", &text(&second), "--data", &text(&again)]).await.exits(0);
+    told.shows(&["every plan is true", "2 documents were missing or damaged and are written anew"]);
+    // Not proven, they are as they were, and that is said.
+    let raw = text(&here.folder().join("raw"));
+    cli.run(&["restore", &text(&second), "--data", &raw, "--no-verify"]).await.exits(1).shows(&["DOCUMENTS: 2"]);
+
+    cli.run(&["rebuild", "--plan", "small"]).await.exits(0).shows(&["0 documents were right, 1 rewritten"]);
+    cli.run(&["rebuild"]).await.exits(0).shows(&["1 documents were right, 1 rewritten"]);
+    for plan in ["small", "large"] {
+        cli.run(&["replay", "--plan", plan, "--verify"]).await.exits(0);
+        cli.run(&["summary", plan, "--json"]).await.exits(0);
+    }
+    let third = text(&here.folder().join("third"));
+    cli.run(&["backup", &third]).await.exits(0).shows(&["holds everything"]);
+    cli.run(&["restore", &third, "--check"]).await.exits(0).shows(&["is whole"]);
+    down(hq).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_of_a_log_with_a_hole_says_so_and_brings_the_rest_back() {
+    let (here, dir) = small().await;
+    let data = here.folder().join("data");
+    here.cli().run(&["restore", &text(&dir), "--data", &text(&data)]).await.exits(0);
+    let lost = here.hq.event("p", "a task is done", |e| e.name == "attempt.succeeded").await;
+    flip(&data, "FANFOLD", lost.subject.as_bytes());
+    let (hq, cli) = up(&here, &data, "damaged").await;
+
+    let second = text(&here.folder().join("second"));
+    let said = cli.run(&["backup", &second, "--json"]).await.exits(1).json();
+    let holes: Vec<(u64, u64)> = serde_json::from_value(said["lacks"]["holes"].clone()).unwrap();
+    let [(from, to)] = holes[..] else { panic!("one event was damaged: {said:#}") };
+    assert_eq!((from, &said["complete"], &said["lacks"]["events"]), (to, &json!(false), &json!(1)), "{said:#}");
+    let gap = format!("HOLES: the log has lost 1 events: #{from}");
+    let third = text(&here.folder().join("third"));
+    let told = cli.run(&["backup", &third]).await.exits(1).shows(&["is not everything", &gap]);
+    assert!(!told.stdout.contains("holds everything"), "{told:?}");
+    let manifest: Value = serde_json::from_slice(&std::fs::read(Path::new(&second).join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest["lacks"]["holes"], json!([[from, to]]));
+    cli.run(&["restore", &second, "--check"]).await.exits(1).shows(&["as it was written", &gap]);
+    down(hq).await;
+
+    // Everything else comes back, and what is missing stays known.
+    let again = here.folder().join("again");
+    let told = here.cli().run(&["restore", &second, "--data", &text(&again)]).await.exits(1);
+    told.shows(&[&gap, "1 of them are not true", "VERIFY_FAILED: p", "fanfold up --data"]);
+    let (hq, cli) = up(&here, &again, "again").await;
+    let said = cli.run(&["replay", "--plan", "p", "--verify"]).await.exits(1);
+    assert!(said.stderr.contains("VERIFY_FAILED") && said.stderr.contains(&format!("#{from}")), "{said:?}");
+    cli.run(&["plan", "show", "p"]).await.exits(0);
+    cli.run(&["doctor"]).await.exits(1).shows(&[&format!("#{from}")]);
+    down(hq).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

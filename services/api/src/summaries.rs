@@ -1,7 +1,7 @@
 //! Summaries, as the log names them and the object store holds them.
 
 use fanfold_domain::plan::{PlanEvent, Summarised};
-use fanfold_ledger::port::Stored;
+use fanfold_ledger::port::{LedgerError, Stored};
 use fanfold_wire::api::{ApiError, SummaryAnswer, SummaryRequest};
 use fanfold_wire::event::{Envelope, decode_plan};
 use fanfold_wire::subjects;
@@ -37,7 +37,13 @@ pub(crate) async fn get(deps: &Sources, request: SummaryRequest) -> Result<Summa
         return Err(ApiError::new("NO_SUMMARY", format!("plan {} has no {which}", request.plan_id)));
     };
     let object = summary.this.sha256.clone();
-    let bytes = deps.ledger.get_object(&object).await.map_err(|e| ledger_error(&e))?;
+    let bytes = match deps.ledger.get_object(&object).await {
+        Err(LedgerError::Corrupt(what)) => {
+            let message = format!("{what}; `fanfold rebuild --plan {}` writes it anew from the log", request.plan_id);
+            return Err(ApiError::new("SUMMARY_DAMAGED", message));
+        }
+        found => found.map_err(|e| ledger_error(&e))?,
+    };
     let Some(bytes) = bytes else {
         let message = format!(
             "the document {object} is missing from the object store; `fanfold replay --plan {} --until {} --json` computes it again",

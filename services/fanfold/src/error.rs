@@ -206,6 +206,7 @@ fn exit_of_api(code: &str) -> Exit {
         "UNKNOWN_FIELD" | "UNKNOWN_TARGET" => Exit::Refused,
         "NOT_FOUND" | "NO_SUMMARY" | "OBJECT_MISSING" => Exit::NotFound,
         "NOT_FAILED" => Exit::Conflict,
+        "SUMMARY_DAMAGED" => Exit::No,
         _ if code.starts_with("UNKNOWN_") || code.ends_with("_NOT_FOUND") => Exit::NotFound,
         _ if ["CONFLICT", "CLOSED", "CANCELLED", "EXISTS", "TAKEN", "IN_USE"].iter().any(|end| code.ends_with(end)) => {
             Exit::Conflict
@@ -255,6 +256,7 @@ mod tests {
             ("SUMMARY_NOT_FOUND", Exit::NotFound),
             ("UNKNOWN_JOURNAL", Exit::NotFound),
             ("AMBIGUOUS_JOURNAL", Exit::Refused),
+            ("SUMMARY_DAMAGED", Exit::No),
         ];
         for (code, exit) in cases {
             assert_eq!(CliError::Api(ApiError::new(code, "x")).exit(), exit, "{code}");

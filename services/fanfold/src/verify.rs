@@ -6,6 +6,7 @@
 //! compared with the same fold. A log that has lost events of the plan makes all of it untrue, however well the rest agrees.
 
 pub mod account;
+pub mod documents;
 pub mod offline;
 
 mod api;
@@ -341,7 +342,14 @@ async fn check_summary(
         report.summary_differs(format!("{name}: sha256 is {}, the log gives {sha256}", this.sha256));
     }
     patience::step(format!("the document of summary {}", this.revision));
-    match ledger.get_object(&this.sha256).await? {
+    let stored = match ledger.get_object(&this.sha256).await {
+        Err(LedgerError::Corrupt(_)) => {
+            report.summary_differs(format!("{name}: the object {} is damaged (`fanfold rebuild` writes it anew)", this.sha256));
+            return Ok(());
+        }
+        stored => stored?,
+    };
+    match stored {
         None => report.summary_differs(format!("{name}: the object {} is missing", this.sha256)),
         Some(stored) if sha256_hex(&stored) != this.sha256 => {
             report.summary_differs(format!("{name}: the object {} has other content than its name says", this.sha256));

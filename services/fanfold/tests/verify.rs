@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::Parser;
 use common::{World, run, to_bytes};
 use fanfold::exit::Exit;
+use fanfold::verify::documents::{Fault, examine};
 use fanfold::verify::{CATCH_UP, VerifyReport, verify_plan, verify_plan_within};
 use fanfold_domain::event::{TaskEvent, TimeoutKind, Verdict};
 use fanfold_domain::ids::PlanId;
@@ -207,6 +208,28 @@ async fn an_object_that_is_gone_is_found() {
     world.plan_event(PlanEvent::Summarised(Box::new(summarised))).await;
     world.project().await;
     only(&verify(&world).await, "is missing");
+}
+
+#[tokio::test]
+async fn a_document_that_is_lost_is_written_anew_only_if_it_is_the_very_one() {
+    let (world, summaries) = world().await;
+    let found = async |mend: bool| {
+        let last = world.ledger.last_seq().await.unwrap();
+        let found = examine(&world.ledger, None, last, mend).await.unwrap();
+        let named: Vec<(u32, Fault)> = found.named.iter().map(|d| (d.revision, d.fault)).collect();
+        (found.whole, found.mended, found.bad, named)
+    };
+    assert_eq!(found(false).await, (3, 0, 0, vec![]));
+    world.ledger.put_object(&summaries[1].this.sha256, Bytes::from_static(b"{}")).await.unwrap();
+    // The log never gave the bytes of this one.
+    let mut other = summaries[2].clone();
+    (other.this.revision, other.this.sha256) = (4, "0".repeat(64));
+    world.plan_event(PlanEvent::Summarised(Box::new(other.clone()))).await;
+    let both = vec![(2, Fault::Damaged), (4, Fault::Missing)];
+    assert_eq!(found(false).await, (2, 0, 2, both), "looking changes nothing");
+    assert_eq!(found(true).await, (2, 1, 1, vec![(4, Fault::Missing)]));
+    assert_eq!(found(true).await, (3, 0, 1, vec![(4, Fault::Missing)]));
+    assert_eq!(world.ledger.get_object(&other.this.sha256).await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, StreamHead};
+use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, StreamHead, TYPES_STREAM};
 use fanfold_wire::digest::{Sha256Stream, sha256_hex};
 use fanfold_wire::timestamp::to_rfc3339;
 use serde_json::Value;
 
+use super::lacks::look;
 use super::manifest::{MANIFEST, SUMS, digest, file_of};
 use super::{Manifest, StreamFile, beside, carry_error, refuse_used, settle, size};
 use crate::error::CliError;
@@ -16,7 +17,8 @@ use crate::render::format::number;
 use crate::time::now_ms;
 
 /// Copies every carried stream into `dir`, which must be empty or absent; `say` hears what is being done. The folder appears under
-/// its name when it is whole, and after every file was read again from the disk and found as it was sent.
+/// its name when it is whole, and after every file was read again from the disk and found as it was sent. What the server has lost of its
+/// own is no error: the copy is made, and the manifest says what it lacks.
 ///
 /// # Errors
 /// `DIR_NOT_EMPTY`, `STREAM_MISSING`, `BACKUP_DAMAGED` when the disk gives back something else than was written, and the ledger's.
@@ -37,6 +39,9 @@ pub async fn backup(ledger: &JetStreamLedger, dir: &Path, by: &str, say: &(dyn F
         say(&format!("{stream}: {} messages, {}", number(copied.messages), size(copied.bytes)));
         manifest.streams.push(copied);
     }
+    say("reading the log and its documents ...");
+    let types = manifest.stream(TYPES_STREAM).map_or(0, |s| s.messages);
+    manifest.lacks = look(ledger, manifest.last_seq(), types).await?;
     write_texts(folder.path(), &manifest)?;
     super::check(folder.path())?;
     settle(folder, dir)?;

@@ -10,6 +10,7 @@ use fanfold_wire::digest::{Sha256Stream, sha256_hex};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::Lacks;
 use crate::error::CliError;
 
 /// Names the format.
@@ -43,6 +44,9 @@ pub struct Manifest {
     pub rules: u32,
     /// The streams, in the order in which they were copied.
     pub streams: Vec<StreamFile>,
+    /// What the server lacked; nothing is said by a fanfold that did not look.
+    #[serde(default, skip_serializing_if = "Lacks::is_nothing")]
+    pub lacks: Lacks,
 }
 
 /// One stream of a backup.
@@ -57,7 +61,7 @@ pub struct StreamFile {
     pub bytes: u64,
     /// SHA-256 of the file, hex.
     pub sha256: String,
-    /// Messages when its copy began; it may hold a few later ones.
+    /// Messages when its copy began; it may hold later ones, and a bucket lacks those whose place they took.
     pub messages: u64,
     /// First sequence.
     pub first_seq: u64,
@@ -81,6 +85,7 @@ impl Manifest {
             server_version,
             rules: fanfold_domain::RULES_VERSION,
             streams: Vec::new(),
+            lacks: Lacks::default(),
         }
     }
 
@@ -88,6 +93,11 @@ impl Manifest {
     pub fn duplicate_window_ms(&self) -> u64 {
         let log = self.streams.first().and_then(|s| s.config.get("duplicate_window")).and_then(Value::as_u64);
         log.map_or(600_000, |nanos| nanos / 1_000_000)
+    }
+
+    /// Last sequence of the log when its copy began.
+    pub fn last_seq(&self) -> u64 {
+        self.streams.first().map_or(0, |s| s.last_seq)
     }
 
     /// One of its streams.

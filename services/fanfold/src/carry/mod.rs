@@ -10,6 +10,7 @@
 //! restored data folder that looks whole before it is.
 
 mod backup;
+mod lacks;
 mod manifest;
 mod restore;
 
@@ -18,8 +19,9 @@ use std::path::Path;
 use fanfold_ledger::jetstream::CarryError;
 
 pub use backup::backup;
+pub use lacks::Lacks;
 pub use manifest::{Manifest, StreamFile, check};
-pub use restore::{Restored, refuse_existing, restore};
+pub use restore::{Fewer, Restored, Untrue, refuse_existing, restore};
 
 use crate::error::CliError;
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanfold_domain::ids::PlanId;
-use fanfold_ledger::jetstream::{CARRIED, JetStreamLedger, ProvisionOpts, STATE_STREAM, StreamState, compression_of};
+use fanfold_ledger::jetstream::{
+    CARRIED, JetStreamLedger, LOG_STREAM, ProvisionOpts, STATE_STREAM, StreamState, TYPES_STREAM, compression_of,
+};
 use fanfold_ledger::open::plans_since;
 use fanfold_ledger::port::{Ledger, LedgerError};
 use fanfold_process::shutdown::Shutdown;
@@ -19,11 +21,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{Manifest, StreamFile, carry_error, size};
+use super::{Lacks, Manifest, StreamFile, carry_error, size};
 use crate::error::CliError;
 use crate::host::{Hosted, Role, ServicesConfig};
 use crate::render::format::number;
-use crate::verify::{self, VerifyError};
+use crate::verify::{self, VerifyError, documents};
 
 /// Bytes read from a file at a time.
 const READ_BYTES: usize = 256 * 1024;
@@ -31,6 +33,8 @@ const READ_BYTES: usize = 256 * 1024;
 const FOLD_WITHIN: Duration = Duration::from_secs(60);
 /// Pause between two looks at how far it is.
 const LOOK: Duration = Duration::from_millis(100);
+/// Plans that are not true, named one by one.
+const UNTRUE_MAX: usize = 100;
 
 /// What was brought back.
 #[derive(Debug, Clone, Serialize)]
@@ -42,10 +46,47 @@ pub struct Restored {
     pub messages: BTreeMap<String, u64>,
     /// Plans of the log; verified unless that was not wanted.
     pub plans: u64,
-    /// Whether every one of them was verified: summaries, objects and records are what the log says.
+    /// Whether every one of them was verified and is true: summaries, objects and records are what the log says.
     pub verified: bool,
     /// Plans whose rules this build does not have: neither folded nor verified.
     pub unsupported: Vec<PlanId>,
+    /// Buckets that came back with fewer messages than they had when their copy began.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub fewer: BTreeMap<String, Fewer>,
+    /// What the server lacked when it was copied.
+    #[serde(skip_serializing_if = "Lacks::is_nothing")]
+    pub lacks: Lacks,
+    /// Summaries' documents that were missing or damaged and are written anew from the log.
+    pub mended: u64,
+    /// Plans that are not true, at most 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub untrue: Vec<Untrue>,
+}
+
+/// Messages of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Fewer {
+    /// Came back.
+    pub came: u64,
+    /// Were there when its copy began.
+    pub had: u64,
+}
+
+/// A plan that was brought back and is not true.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Untrue {
+    /// Which.
+    pub plan: PlanId,
+    /// What differs first.
+    pub first: String,
+}
+
+impl Restored {
+    /// Whether everything there ever was is there again. What was not verified counts as the backup says.
+    pub fn is_whole(&self) -> bool {
+        let types = self.lacks.types == 0 && !self.fewer.contains_key(TYPES_STREAM);
+        self.lacks.events == 0 && types && self.untrue.is_empty() && (self.verified || self.lacks.documents == 0)
+    }
 }
 
 /// Refuses a server that has any of the streams.
@@ -69,10 +110,11 @@ pub async fn refuse_existing(ledger: &JetStreamLedger) -> Result<(), CliError> {
     Err(CliError::input("STREAMS_EXIST", message))
 }
 
-/// Restores a checked backup; see [`super::check`]. `replicas` overrides what each stream had.
+/// Restores a checked backup; see [`super::check`]. `replicas` overrides what each stream had. What the backup lacks does not keep the
+/// rest from coming back: plans that are not true are named.
 ///
 /// # Errors
-/// `STREAMS_EXIST`; `RESTORE_INCOMPLETE` with the streams that were made when it failed half-way; `VERIFY_FAILED`.
+/// `STREAMS_EXIST`; `RESTORE_INCOMPLETE` with the streams that were made when it failed half-way.
 pub async fn restore(
     ledger: &JetStreamLedger,
     dir: &Path,
@@ -82,11 +124,14 @@ pub async fn restore(
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Restored, CliError> {
     refuse_existing(ledger).await?;
-    let mut messages = BTreeMap::new();
+    let (mut messages, mut fewer) = (BTreeMap::new(), BTreeMap::new());
     // The log last: a half restored server is no HQ.
     for stream in manifest.streams.iter().rev() {
         say(&format!("{} ...", stream.name));
         let state = bring_back(ledger, dir, stream, replicas).await.map_err(|e| incomplete(e, &messages))?;
+        if let Some(less) = compared(stream, &state, &manifest.lacks).map_err(|e| incomplete(e, &messages))? {
+            fewer.insert(stream.name.clone(), less);
+        }
         say(&format!("{}: {} messages, {}", stream.name, number(state.messages), size(stream.bytes)));
         messages.insert(stream.name.clone(), state.messages);
     }
@@ -94,11 +139,15 @@ pub async fn restore(
     let ledger: Arc<dyn Ledger> = Arc::new(ledger.clone());
     let last_seq = ledger.last_seq().await?;
     let plans = plans_since(ledger.as_ref(), None, last_seq).await?;
-    let mut restored = Restored { last_seq, messages, plans: plans.len() as u64, verified: false, unsupported: Vec::new() };
+    let (lacks, plans_count) = (manifest.lacks.clone(), plans.len() as u64);
+    let (unsupported, untrue) = (Vec::new(), Vec::new());
+    let mut restored =
+        Restored { last_seq, messages, plans: plans_count, verified: false, unsupported, fewer, lacks, mended: 0, untrue };
     if verify {
         say(&format!("folding {} plans ...", number(restored.plans)));
-        restored.unsupported = prove(&ledger, &plans).await?;
-        restored.verified = true;
+        restored.mended = documents::examine(ledger.as_ref(), None, last_seq, true).await?.mended;
+        (restored.unsupported, restored.untrue) = prove(&ledger, &plans).await?;
+        restored.verified = restored.untrue.is_empty();
     }
     Ok(restored)
 }
@@ -137,17 +186,34 @@ async fn bring_back(
         Ok(())
     };
     let config = config_of(&stream.config, replicas);
-    let state = ledger.restore_stream(&config, &stream.state, &mut source).await.map_err(|e| carry_error(&path, e))?;
-    // An empty stream has no first sequence worth comparing.
-    let first_differs = stream.messages > 0 && state.first_seq != stream.first_seq;
-    if first_differs || state.last_seq < stream.last_seq || state.messages < stream.messages {
+    ledger.restore_stream(&config, &stream.state, &mut source).await.map_err(|e| carry_error(&path, e))
+}
+
+/// Holds what came back against what was copied. Of the log everything must be there but what it lacked already. Elsewhere a message
+/// goes when another takes its place, also between the count and the copy; what is really lost there, verification tells.
+pub(super) fn compared(stream: &StreamFile, state: &StreamState, lacks: &Lacks) -> Result<Option<Fewer>, CliError> {
+    let is_log = stream.name == LOG_STREAM;
+    let least = match (is_log, stream.messages) {
+        (true, _) => lacks.leaves(stream),
+        (false, messages) => messages.min(1),
+    };
+    // An empty stream has no first sequence worth comparing, and one that lost its first events begins later.
+    let first_differs = is_log && stream.messages > 0 && lacks.events == 0 && state.first_seq != stream.first_seq;
+    if first_differs || state.last_seq < stream.last_seq || state.messages < least {
         let message = format!(
-            "{}: #{} to #{} came back, the backup has #{} to #{}",
-            stream.name, state.first_seq, state.last_seq, stream.first_seq, stream.last_seq
+            "{}: {} messages came back, #{} to #{}; the backup has {}, #{} to #{}",
+            stream.name,
+            number(state.messages),
+            state.first_seq,
+            state.last_seq,
+            number(stream.messages),
+            stream.first_seq,
+            stream.last_seq
         );
         return Err(CliError::Server { code: "RESTORE_INCOMPLETE", message });
     }
-    Ok(state)
+    let less = !is_log && state.messages < stream.messages;
+    Ok(less.then_some(Fewer { came: state.messages, had: stream.messages }))
 }
 
 /// A stream's configuration with the deployment's choice put in, and what follows from it.
@@ -174,8 +240,8 @@ fn provision_of(manifest: &Manifest, replicas: Option<u32>) -> ProvisionOpts {
 }
 
 /// Folds the log into the empty state bucket, as `fanfold rebuild` does, lets a projector write its checkpoint, and verifies every plan.
-/// Gives the plans whose rules this build does not have.
-async fn prove(ledger: &Arc<dyn Ledger>, plans: &[PlanId]) -> Result<Vec<PlanId>, CliError> {
+/// Gives the plans whose rules this build does not have, and those that are not true.
+async fn prove(ledger: &Arc<dyn Ledger>, plans: &[PlanId]) -> Result<Found, CliError> {
     let mut audit = Audit::begin(ledger.as_ref(), None).await?;
     while !audit.step(ledger.as_ref(), None).await? {}
     let shutdown = Shutdown::new();
@@ -209,18 +275,24 @@ async fn projected(ledger: &dyn Ledger, last_seq: u64) -> Result<(), CliError> {
     }
 }
 
-async fn verify_all(ledger: &dyn Ledger, plans: &[PlanId]) -> Result<Vec<PlanId>, CliError> {
-    let mut unsupported = Vec::new();
+type Found = (Vec<PlanId>, Vec<Untrue>);
+
+async fn verify_all(ledger: &dyn Ledger, plans: &[PlanId]) -> Result<Found, CliError> {
+    let (mut unsupported, mut untrue) = (Vec::new(), Vec::new());
     for plan in plans {
-        match verify::verify_plan(ledger, plan).await {
-            Ok(report) if report.is_true() => {}
-            Ok(report) => {
-                let first = report.differences.first().map(String::as_str).unwrap_or("it differs");
-                return Err(CliError::No { code: "VERIFY_FAILED", message: format!("{plan}: {first}") });
+        let first = match verify::verify_plan(ledger, plan).await {
+            Ok(report) if report.is_true() => continue,
+            Ok(report) => report.differences.first().cloned().unwrap_or("it differs".to_owned()),
+            Err(error @ (VerifyError::Lost { .. } | VerifyError::UnknownPlan(_))) => error.to_string(),
+            Err(VerifyError::Unsupported { .. }) => {
+                unsupported.push(plan.clone());
+                continue;
             }
-            Err(VerifyError::Unsupported { .. }) => unsupported.push(plan.clone()),
             Err(error) => return Err(error.into()),
+        };
+        if untrue.len() < UNTRUE_MAX {
+            untrue.push(Untrue { plan: plan.clone(), first });
         }
     }
-    Ok(unsupported)
+    Ok((unsupported, untrue))
 }

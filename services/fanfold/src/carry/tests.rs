@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::manifest::{MANIFEST, SUMS, file_of};
+use super::restore::compared;
 use super::*;
-use fanfold_ledger::jetstream::CARRIED;
+use fanfold_ledger::jetstream::{CARRIED, StreamState};
 use fanfold_wire::digest::sha256_hex;
 use serde_json::{Map, json};
 
@@ -101,4 +102,42 @@ fn a_folder_appears_at_once_or_not_at_all() {
 #[test]
 fn sizes_are_told_in_words() {
     assert_eq!([0, 9_999, 10_000, 9_999_999, 12_345_678].map(size), ["0 bytes", "9999 bytes", "10 kB", "9999 kB", "12 MB"]);
+}
+
+#[test]
+fn a_log_comes_back_whole_and_a_bucket_may_have_been_written_to() {
+    let state = |messages, first_seq, last_seq| StreamState { messages, first_seq, last_seq };
+    let had = |name: &str| StreamFile { messages: 100, first_seq: 1, last_seq: 100, ..stream(name, b"") };
+    let code = |name: &str, state: &StreamState, lacks: &Lacks| match compared(&had(name), state, lacks) {
+        Ok(fewer) => fewer.map_or("OK".to_owned(), |f| format!("{} of {}", f.came, f.had)),
+        Err(error) => error.message(),
+    };
+    let (nothing, lost) = (Lacks::default(), Lacks { events: 3, holes: vec![(1, 1), (7, 8)], ..Lacks::default() });
+    let cases = [
+        ("FANFOLD", state(100, 1, 100), &nothing, "OK"),
+        ("FANFOLD", state(120, 1, 120), &nothing, "OK"),
+        ("FANFOLD", state(99, 1, 100), &nothing, "99 messages came back, #1 to #100; the backup has 100, #1 to #100"),
+        ("FANFOLD", state(100, 2, 101), &nothing, "#2 to #101"),
+        ("FANFOLD", state(97, 2, 100), &lost, "OK"),
+        ("FANFOLD", state(96, 2, 100), &lost, "96 messages came back"),
+        ("KV_fanfold-terminals", state(60, 30, 130), &nothing, "60 of 100"),
+        ("KV_fanfold-terminals", state(100, 1, 99), &nothing, "#1 to #99"),
+        ("OBJ_fanfold-artifacts", state(0, 101, 100), &nothing, "0 messages came back"),
+    ];
+    for (name, came, lacks, expected) in cases {
+        let found = code(name, &came, lacks);
+        assert!(found == expected || (expected != "OK" && found.contains(expected)), "{name} {came:?}: {found}");
+    }
+}
+
+#[test]
+fn what_is_lacking_is_told_in_numbers() {
+    assert!(Lacks::default().is_nothing() && Lacks::default().lines().is_empty());
+    let lacks = Lacks { events: 9, holes: (1..=9).map(|n| (n * 10, n * 10)).collect(), ..Lacks::default() };
+    let all = "HOLES: the log has lost 9 events: #10, #20, #30, #40, #50, and more";
+    assert_eq!(lacks.lines(), [all]);
+    let lacks = Lacks { events: 3, holes: vec![(4, 6)], ..Lacks::default() };
+    assert_eq!(lacks.lines(), ["HOLES: the log has lost 3 events: #4 to #6"]);
+    let lacks = Lacks { types: 2, ..Lacks::default() };
+    assert!(!lacks.is_nothing() && lacks.lines()[0].starts_with("TYPES: 2 task types can't be read"), "{:?}", lacks.lines());
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use fanfold_process::shutdown::Shutdown;
 use serde_json::json;
 
+use crate::carry::Manifest;
 use crate::cli::Global;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -20,6 +21,10 @@ The folder must be empty or absent. It appears under its name when it is whole
 and was read again from the disk: a backup that was interrupted leaves nothing.
 `sha256sum -c SHA256SUMS` in it checks it once more, and so does
 `fanfold restore DIR --check`.
+
+It also reads the whole log and every document it names. What the server has
+lost is told, stands in the manifest, and the exit code is 1: the backup is
+there and as good as its server, which needs looking after (`fanfold doctor`).
 
 Examples:
   fanfold backup ./backups/monday
@@ -53,15 +58,22 @@ async fn back_up(args: &BackupArgs, global: &Global, out: &Out) -> Result<Exit, 
             .map(|s| json!({ "name": s.name, "file": s.file, "bytes": s.bytes, "sha256": s.sha256, "messages": s.messages, "lastSeq": s.last_seq }))
             .collect();
         out.json(
-            &json!({ "dir": args.dir, "madeAt": manifest.made_at, "serverVersion": manifest.server_version, "streams": streams }),
+            &json!({ "dir": args.dir, "madeAt": manifest.made_at, "serverVersion": manifest.server_version, "streams": streams, "complete": manifest.lacks.is_nothing(), "lacks": manifest.lacks }),
         )?;
     } else {
-        let last_seq = manifest.streams.first().map_or(0, |s| s.last_seq);
         let dir = args.dir.display();
-        out.text(&format!(
-            "{dir} holds everything up to #{} of the log, checked\nbring it back: fanfold restore {dir} --data NEWDIR",
-            number(last_seq)
-        ))?;
+        let back = format!("bring it back: fanfold restore {dir} --data NEWDIR");
+        out.text(&format!("{dir} {}\n{back}", holds(&manifest)))?;
     }
-    Ok(Exit::Ok)
+    Ok(if manifest.lacks.is_nothing() { Exit::Ok } else { Exit::No })
+}
+
+/// What a backup holds, and what not.
+pub(super) fn holds(manifest: &Manifest) -> String {
+    let last_seq = number(manifest.last_seq());
+    if manifest.lacks.is_nothing() {
+        return format!("holds everything up to #{last_seq} of the log, checked");
+    }
+    let lines = manifest.lacks.lines().join("\n  ");
+    format!("holds what the server had up to #{last_seq} of the log, and that is not everything:\n  {lines}")
 }

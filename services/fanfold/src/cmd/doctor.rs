@@ -48,7 +48,7 @@ pub struct DoctorArgs {
     /// How long leaders are listened for
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms, default_value = "5s")]
     pub wait: i64,
-    /// Look for holes in the whole log, not just its last 100,000 sequences
+    /// Look for holes in the whole log, not just its last 100,000 sequences, and at every summary's document
     #[arg(long)]
     pub deep: bool,
 }
@@ -193,6 +193,10 @@ async fn examine_into(args: &DoctorArgs, session: &Session, checks: &mut Vec<Che
     checks.extend(state::kept(session, last).await);
     patience::step("the log's events");
     checks.push(log::holes(session, last, args.deep).await);
+    if args.deep {
+        patience::step("the summaries' documents");
+        checks.push(log::documents(session, last).await);
+    }
     checks.push(clock(session, last).await);
 }
 

@@ -7,18 +7,20 @@ use fanfold_domain::ids::PlanId;
 use fanfold_ledger::port::Ledger;
 use fanfold_projector::audit::{Audit, AuditReport, Difference};
 use fanfold_wire::record::Checkpoint;
+use serde::Serialize;
 
 use super::plan_id;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::render::format::number;
 use crate::session::Session;
+use crate::verify::documents::{self, Documents};
 
 /// Steps a projector that lags behind is waited for, and the pause before each.
 const WAITS_MAX: u32 = 20;
 const WAIT: Duration = Duration::from_millis(150);
 
-/// Fold the log anew into the state bucket, while everything runs
+/// Fold the log anew into the state bucket and the documents, while everything runs
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Compares every record of the state bucket with what the log gives, writes those
@@ -26,6 +28,9 @@ that differ, and removes those of plans and tasks that the log does not know.
 Nothing older goes over anything newer, so services and readers need not stop,
 and a projector need not run. Where all was right nothing is written. Progress
 is told on stderr.
+
+A summary's document that is missing or damaged is written anew if the log still gives the very one that it names.
+Where it does not, the exit code is 1.
 
 Examples:
   fanfold rebuild
@@ -43,16 +48,39 @@ pub struct RebuildArgs {
 /// `UNKNOWN_PLAN` when neither the log nor the bucket knows the plan; the ledger's.
 pub async fn execute(args: &RebuildArgs, session: &Session) -> Result<Exit, CliError> {
     let report = rebuild(args.plan.clone(), session).await?;
+    let documents = rebuilt_documents(args.plan.as_ref(), session).await?;
     if let (Some(plan), true) = (&args.plan, report == AuditReport::default()) {
         let message = format!("neither the log nor the state bucket knows a plan `{plan}`");
         return Err(CliError::NotFound { code: "UNKNOWN_PLAN", message });
     }
     if session.json {
-        session.out.json(&report)?
+        session.out.json(&Rebuilt { report: &report, documents: &documents })?
     } else {
-        session.out.text(&text(&report))?
+        session.out.text(&format!("{}{}", text(&report), text_of_documents(&documents)))?
     }
-    Ok(Exit::Ok)
+    Ok(if documents.bad > 0 { Exit::No } else { Exit::Ok })
+}
+
+#[derive(Serialize)]
+struct Rebuilt<'a> {
+    #[serde(flatten)]
+    report: &'a AuditReport,
+    documents: &'a Documents,
+}
+
+async fn rebuilt_documents(plan: Option<&PlanId>, session: &Session) -> Result<Documents, CliError> {
+    let last = session.ledger.last_seq().await?;
+    session.out.note("reading the summaries' documents");
+    Ok(documents::examine(session.ledger.as_ref(), plan, last, true).await?)
+}
+
+fn text_of_documents(found: &Documents) -> String {
+    let mut text = format!("{} documents were right, {} rewritten\n", number(found.whole), number(found.mended));
+    if found.bad > 0 {
+        let names = found.names();
+        text.push_str(&format!("{} documents are lost, the log gives no such bytes any more: {names}\n", number(found.bad)));
+    }
+    text
 }
 
 async fn rebuild(plan: Option<PlanId>, session: &Session) -> Result<AuditReport, CliError> {

@@ -7,6 +7,7 @@ use fanfold_ledger::jetstream::{ConnectOpts, JetStreamLedger};
 use fanfold_process::shutdown::Shutdown;
 use serde_json::json;
 
+use super::backup;
 use crate::carry::{self, Manifest, Restored};
 use crate::cli::Global;
 use crate::error::CliError;
@@ -21,6 +22,9 @@ use crate::render::format::number;
 The backup is checked before anything is touched. Afterwards the state records
 are folded from the log anew and every plan is verified, as `fanfold replay
 --verify` does; then open plans go on where the log ends.
+What a backup lacks because its server had lost it is told, and so is a plan
+that is not true; the exit code is 1, and all the rest is brought back. A
+summary's document that was damaged is written anew from the log.
 
 Terminals must not reach the old system and the restored one at the same time.
 
@@ -61,15 +65,8 @@ pub async fn run(args: &RestoreArgs, global: &Global, out: &Out) -> Result<Exit,
 
 async fn checked(args: &RestoreArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
     let manifest = carry::check(&args.dir)?;
-    let last_seq = manifest.streams.first().map_or(0, |s| s.last_seq);
     if args.check {
-        let dir = args.dir.display();
-        if global.json {
-            out.json(&json!({ "dir": args.dir, "madeAt": manifest.made_at, "lastSeq": last_seq, "whole": true }))?;
-        } else {
-            out.text(&format!("{dir} is whole: everything up to #{} of the log, of {}", number(last_seq), manifest.made_at))?;
-        }
-        return Ok(Exit::Ok);
+        return whole(&manifest, args, global, out);
     }
     let restored = match (&args.data, &global.nats) {
         // A server named by the environment is no reason not to take the folder that was asked for.
@@ -84,6 +81,20 @@ async fn checked(args: &RestoreArgs, global: &Global, out: &Out) -> Result<Exit,
         }
     };
     told(&restored, args, global, out)
+}
+
+/// Every file is as it was written; whether that is everything, the manifest says.
+fn whole(manifest: &Manifest, args: &RestoreArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    let (dir, last_seq, complete) = (args.dir.display(), manifest.last_seq(), manifest.lacks.is_nothing());
+    if global.json {
+        let (made_at, lacks) = (&manifest.made_at, &manifest.lacks);
+        out.json(&json!({ "dir": args.dir, "madeAt": made_at, "lastSeq": last_seq, "whole": true, "complete": complete, "lacks": lacks }))?;
+    } else if complete {
+        out.text(&format!("{dir} is whole: everything up to #{} of the log, of {}", number(last_seq), manifest.made_at))?;
+    } else {
+        out.text(&format!("{dir} is as it was written, of {}: it {}", manifest.made_at, backup::holds(manifest)))?;
+    }
+    Ok(if complete { Exit::Ok } else { Exit::No })
 }
 
 /// On a server of its own, in a folder that gets its name when everything is done.
@@ -114,19 +125,37 @@ async fn connect(url: &str, creds: Option<&Path>, manifest: &Manifest) -> Result
 }
 
 fn told(restored: &Restored, args: &RestoreArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    let exit = if restored.is_whole() { Exit::Ok } else { Exit::No };
     if global.json {
         out.json(restored)?;
-        return Ok(Exit::Ok);
+        return Ok(exit);
     }
-    let truth = if restored.verified { "every plan is true" } else { "not verified" };
+    let truth = match (restored.verified, restored.untrue.len()) {
+        (true, _) => "every plan is true".to_owned(),
+        (false, 0) => "not verified".to_owned(),
+        (false, untrue) => format!("{untrue} of them are not true"),
+    };
     let mut text = format!("restored up to #{} of the log: {} plans, {truth}", number(restored.last_seq), number(restored.plans));
     if !restored.unsupported.is_empty() {
         let names: Vec<&str> = restored.unsupported.iter().map(|p| p.as_str()).collect();
         text.push_str(&format!("\nUNSUPPORTED_RULES: not folded here, a newer fanfold is needed: {}", names.join(", ")));
     }
+    for (stream, carry::Fewer { came, had }) in &restored.fewer {
+        let [came, had] = [*came, *had].map(number);
+        text.push_str(&format!("\n{stream}: {came} messages came back, it had {had} when its copy began"));
+    }
+    if restored.mended > 0 {
+        text.push_str(&format!("\n{} documents were missing or damaged and are written anew", number(restored.mended)));
+    }
+    for line in restored.lacks.lines() {
+        text.push_str(&format!("\nthe server it is of lacked {line}"));
+    }
+    for carry::Untrue { plan, first } in &restored.untrue {
+        text.push_str(&format!("\nVERIFY_FAILED: {plan}: {first}"));
+    }
     if let Some(data) = &args.data {
         text.push_str(&format!("\ngo on: fanfold up --data {}", data.display()));
     }
     out.text(&text)?;
-    Ok(Exit::Ok)
+    Ok(exit)
 }

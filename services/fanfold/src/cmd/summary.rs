@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::task::TaskState;
+use fanfold_ledger::port::LedgerError;
 use fanfold_wire::api::{SummaryAnswer, SummaryRequest};
 use fanfold_wire::digest::sha256_hex;
 
@@ -101,6 +102,17 @@ pub(crate) fn read(bytes: &[u8]) -> Result<SummaryDoc, CliError> {
     serde_json::from_slice(bytes).map_err(|e| CliError::Answer { subject: "the summary".to_owned(), reason: e.to_string() })
 }
 
+/// A damaged document is an answer, and not a server that fails.
+fn whole<T>(read: Result<T, LedgerError>, plan: &PlanId) -> Result<T, CliError> {
+    read.map_err(|error| match error {
+        LedgerError::Corrupt(what) => {
+            let message = format!("{what}; `fanfold rebuild --plan {plan}` writes it anew from the log");
+            CliError::No { code: "SUMMARY_DAMAGED", message }
+        }
+        error => error.into(),
+    })
+}
+
 /// A summary and its document, whose digest is the one the log names.
 async fn fetch(session: &Session, plan: &PlanId, revision: Option<u32>) -> Result<(SummaryAnswer, Vec<u8>), CliError> {
     let request = SummaryRequest { plan_id: plan.clone(), revision };
@@ -108,7 +120,7 @@ async fn fetch(session: &Session, plan: &PlanId, revision: Option<u32>) -> Resul
     let again = format!("`fanfold replay --plan {plan} --until {} --json` computes it again", answer.summary.this.as_of_seq);
     let bytes = match &answer.document {
         Some(document) => document.get().as_bytes().to_vec(),
-        None => match session.ledger.get_object(&answer.object).await? {
+        None => match whole(session.ledger.get_object(&answer.object).await, plan)? {
             Some(bytes) => bytes.to_vec(),
             None => {
                 let message = format!("the document {} of {plan} is not in the object store; {again}", answer.object);

@@ -33,7 +33,7 @@ pub use self::connect::ConnectOpts;
 pub use self::floor::{FloorMode, FloorSizes, Measured, StreamSize};
 use self::known::Known;
 pub use self::provision::{ProvisionOpts, compression_of};
-pub use self::snapshot::{CARRIED, CarryError, STATE_STREAM, StreamHead, StreamState};
+pub use self::snapshot::{CARRIED, CarryError, LOG_STREAM, STATE_STREAM, StreamHead, StreamState, TYPES_STREAM};
 use crate::port::LedgerError;
 use crate::watch;
 

@@ -1,13 +1,12 @@
 //! Large immutable things in the object store.
 //!
-//! Written by the client's own object store. Read by the ledger's: what an object consists of is asked of the stream's leader and its
-//! chunks come from the ordered reader, which goes on when a server dies. (The client's reader takes a replica's word for an object's
-//! being absent or complete, and the loss of its server for the object's end.)
+//! Written by the client's own object store. Read by the ledger's: what an object consists of is asked of the stream's leader, and so
+//! are its chunks, one by one. (The client's reader takes a replica's word for an object's being absent or complete, and the loss of its
+//! server for the object's end; a consumer waits without end for a chunk that the server counts and can't read any more.)
 
 use async_nats::jetstream::object_store::{ObjectInfo, ObjectStore};
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
 use super::{Budget, JetStreamLedger};
@@ -38,14 +37,23 @@ impl JetStreamLedger {
     }
 
     async fn put_once(&self, name: &str, bytes: &Bytes, budget: Budget) -> Result<(), LedgerError> {
-        // Written again it would get new chunks, and who is reading the old ones would have to begin anew.
-        if self.object_info(name, budget).await?.is_some_and(|info| info.size == bytes.len() && has_digest(&info, bytes)) {
-            return Ok(());
+        match self.holds(name, bytes, budget).await {
+            // Written again it would get new chunks, and who is reading the old ones would have to begin anew.
+            Ok(true) => return Ok(()),
+            Ok(false) | Err(LedgerError::Corrupt(_)) => {}
+            Err(error) => return Err(error),
         }
         let store = self.artifacts().await?;
         store.put(name, &mut bytes.as_ref()).await.map(drop).map_err(|error| unavailable(&error))
     }
 
+    /// Whether an object is there and can be read as these bytes.
+    async fn holds(&self, name: &str, bytes: &Bytes, budget: Budget) -> Result<bool, LedgerError> {
+        let Some(info) = self.object_info(name, budget).await? else { return Ok(false) };
+        Ok(info.size == bytes.len() && has_digest(&info, bytes) && self.chunks(&info).await? == *bytes)
+    }
+
+    /// What can be read of an object's bytes: fewer than it has where chunks are missing or damaged.
     async fn chunks(&self, info: &ObjectInfo) -> Result<Bytes, LedgerError> {
         let chunks = format!("$O.{ARTIFACTS}.C.{}", info.nuid);
         if info.size == 0 {
@@ -54,10 +62,13 @@ impl JetStreamLedger {
         if !subject::is_publishable(&chunks) {
             return Err(corrupt(&info.name, &"its chunks have no name"));
         }
-        let mut messages = self.read_stream(ARTIFACTS_STREAM, vec![chunks], 1, u64::MAX).await?;
-        let mut bytes = Vec::new();
-        while let Some(message) = messages.next().await {
-            bytes.extend_from_slice(&message?.payload);
+        let (mut bytes, mut after) = (Vec::new(), 0);
+        // The server passes over a chunk that it can't read.
+        while bytes.len() < info.size
+            && let Some(chunk) = self.leader_next(ARTIFACTS_STREAM, &chunks, after, self.budget()).await?
+        {
+            after = chunk.sequence;
+            bytes.extend_from_slice(&chunk.payload);
         }
         Ok(Bytes::from(bytes))
     }
@@ -120,7 +131,7 @@ impl Objects for JetStreamLedger {
             // Replaced while it was read, or damaged: then it reads the same again.
             read = Some(info.nuid);
         }
-        Err(corrupt(name, &"its bytes are not those it was written with"))
+        Err(corrupt(name, &"it is damaged, its bytes are not those it was written with"))
     }
 }
 

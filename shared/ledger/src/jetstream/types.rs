@@ -12,7 +12,7 @@ use crate::port::{LedgerError, Types};
 use crate::subject;
 
 /// Name of the stream of task types.
-const TYPES: &str = "FANFOLD_TYPES";
+pub(super) const TYPES: &str = "FANFOLD_TYPES";
 
 #[async_trait]
 impl Types for JetStreamLedger {

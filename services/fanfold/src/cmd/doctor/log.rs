@@ -1,4 +1,4 @@
-//! The log: whether anything is missing from it.
+//! The log: whether anything is missing from it, or from the documents it names.
 
 use futures::StreamExt;
 
@@ -6,9 +6,24 @@ use super::{Check, bad, ok};
 use crate::patience;
 use crate::render::format::number;
 use crate::session::Session;
+use crate::verify::documents::examine;
 
 /// Sequences looked at one by one unless everything is asked for.
 pub(super) const LOOKED_AT: u64 = 100_000;
+
+/// Every document that a summary names.
+pub(super) async fn documents(session: &Session, last: u64) -> Check {
+    const ADVICE: &str = "`fanfold rebuild` writes them anew from the log; then look after the server's disk";
+    match examine(session.ledger.as_ref(), None, last, false).await {
+        Ok(found) if found.bad == 0 => ok("documents", format!("{} of summaries, all whole", number(found.whole))),
+        Ok(found) => bad(
+            "documents",
+            format!("{} of {} are not what the log says: {}", number(found.bad), number(found.bad + found.whole), found.names()),
+            ADVICE,
+        ),
+        Err(error) => bad("documents", error, ADVICE),
+    }
+}
 
 /// Sequences the server says are missing, and those that do not come although it says they are there.
 pub(super) async fn holes(session: &Session, last: u64, deep: bool) -> Check {
