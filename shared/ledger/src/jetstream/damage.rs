@@ -15,7 +15,7 @@ use super::api::stored;
 use super::reader::Delivered;
 use super::{JetStreamLedger, LOG};
 use crate::gaps;
-use crate::port::{LedgerError, Log};
+use crate::port::{LedgerError, Log, Stored};
 
 /// Messages fetched from the leader one by one in one gap of a replica; what lies behind them counts as missing.
 const FETCHED_MAX: u32 = 10_000;
@@ -35,8 +35,7 @@ impl JetStreamLedger {
     /// Sequences `from` to `to` of the log did not come though what follows them did.
     pub(super) fn note_missing(&self, from: u64, to: u64) {
         if self.damage(|damage| gaps::insert(&mut damage.missing, from, to)) {
-            let error = LedgerError::Damaged { from, to };
-            tracing::error!(code = error.code(), from, to, "{error}");
+            tracing::warn!(from, to, "the log lacks these sequences: the server counts them and can't give them");
         }
     }
 
@@ -95,6 +94,20 @@ impl JetStreamLedger {
             }
         }
         Ok(found.filter(|message| message.sequence <= end))
+    }
+
+    /// The last message under a filter that the server says has none: it says so, too, for as long as a record of that subject can't be
+    /// read, whatever stands behind it.
+    pub(super) async fn last_readable(&self, filter: &str) -> Result<Option<Stored>, LedgerError> {
+        if self.leader_next(LOG, filter, 0, self.budget()).await?.is_none() {
+            return Ok(None);
+        }
+        let mut events = self.read(vec![filter.to_owned()], 1, self.last_seq().await?).await?;
+        let mut last = None;
+        while let Some(event) = events.next().await {
+            last = Some(event?);
+        }
+        Ok(last)
     }
 
     /// First message after a sequence under any of the filters; no filter is everything.

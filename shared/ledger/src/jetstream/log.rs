@@ -63,7 +63,10 @@ impl Log for JetStreamLedger {
     }
 
     async fn last_under(&self, filter: &str) -> Result<Option<Stored>, LedgerError> {
-        Ok(self.leader_last(LOG, filter, self.budget()).await?.map(stored))
+        match self.leader_last(LOG, filter, self.budget()).await? {
+            Some(last) => Ok(Some(stored(last))),
+            None => self.last_readable(filter).await,
+        }
     }
 
     async fn read(

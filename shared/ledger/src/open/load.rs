@@ -40,12 +40,16 @@ pub(super) async fn load(ledger: &dyn Ledger) -> Result<(Model, u64), LedgerErro
     checkpoint = checkpoint.filter(|c| missing_to(&gaps, c.seq) == c.missing);
     let mark = mark_at(ledger, last_seq).await?;
     let plans = plans_in(ledger, checkpoint, last_seq, true).await?;
-    let mut known = gaps;
+    let (told, mut known) = (gaps.clone(), gaps);
     for _ in 0..FOLDED_AGAIN_MAX {
         let mut model = Model::new(last_seq);
         model.begin(known, mark.clone(), went_back);
         fold_open(ledger, &mut model, &plans, last_seq).await?;
         known = gaps_to(ledger, last_seq).await?;
+        if let Some((from, to)) = model.gaps().iter().find(|gap| !told.contains(gap)) {
+            let error = LedgerError::Damaged { from: *from, to: *to };
+            tracing::error!(code = error.code(), from, to, gaps = model.gaps().len(), "{error}");
+        }
         if known == model.gaps() {
             model.note_gaps_to(last_seq);
             return Ok((model, last_seq));
