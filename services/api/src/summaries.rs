@@ -4,6 +4,7 @@ use fanfold_domain::plan::{PlanEvent, Summarised};
 use fanfold_ledger::port::{LedgerError, Stored};
 use fanfold_wire::api::{ApiError, SummaryAnswer, SummaryRequest};
 use fanfold_wire::event::{Envelope, decode_plan};
+use fanfold_wire::record::{PlanRecord, PlanStatus};
 use fanfold_wire::subjects;
 use futures::StreamExt;
 use serde_json::value::RawValue;
@@ -31,7 +32,10 @@ pub(crate) async fn get(deps: &Sources, request: SummaryRequest) -> Result<Summa
         }
     };
     let Some((message, summary)) = found.and_then(|m| read(&m).map(|s| (m, s))) else {
-        record(deps, &request.plan_id).await?;
+        let plan = record(deps, &request.plan_id).await?;
+        if let Some(lost) = lost(deps, &plan, request.revision).await? {
+            return Err(ApiError::new("SUMMARY_LOST", lost));
+        }
         let which =
             request.revision.map_or("summary yet; it comes at the deadline at the latest".to_owned(), |r| format!("summary {r}"));
         return Err(ApiError::new("NO_SUMMARY", format!("plan {} has no {which}", request.plan_id)));
@@ -54,6 +58,19 @@ pub(crate) async fn get(deps: &Sources, request: SummaryRequest) -> Result<Summa
     let fits = bytes.len() + AROUND_BYTES < deps.ledger.max_payload();
     let document = if fits { String::from_utf8(bytes.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok()) } else { None };
     Ok(SummaryAnswer { summary, seq: message.seq, emitted_ms: message.time_ms, document, object })
+}
+
+/// What to say where the log ought to have the summary asked for, or may have lost it.
+async fn lost(deps: &Sources, plan: &PlanRecord, revision: Option<u32>) -> Result<Option<String>, ApiError> {
+    let id = &plan.plan_id;
+    if let Some(known) = plan.summary.as_ref().filter(|known| revision.is_none_or(|wanted| wanted <= known.revision)) {
+        let wanted = revision.unwrap_or(known.revision);
+        let document = if wanted == known.revision { format!(" (its document is {})", known.sha256) } else { String::new() };
+        return Ok(Some(format!("the log has lost the event that names summary {wanted} of plan {id}{document}")));
+    }
+    let may_be = plan.holes.is_some() || !deps.ledger.gaps().await.map_err(|e| ledger_error(&e))?.is_empty();
+    let none = plan.summary.is_none() && (plan.holes.is_some() || plan.status == PlanStatus::Closed);
+    Ok((may_be && none).then(|| format!("plan {id} has no summary, and the log has lost events: it may be among them")))
 }
 
 fn read(message: &Stored) -> Option<Summarised> {

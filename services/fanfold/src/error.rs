@@ -204,7 +204,7 @@ fn exit_of_api(code: &str) -> Exit {
         "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT"
         | "BUSY" | "UNKNOWN_ENDPOINT" => Exit::Unreachable,
         "UNKNOWN_FIELD" | "UNKNOWN_TARGET" => Exit::Refused,
-        "NOT_FOUND" | "NO_SUMMARY" | "OBJECT_MISSING" => Exit::NotFound,
+        "NOT_FOUND" | "NO_SUMMARY" | "SUMMARY_LOST" | "OBJECT_MISSING" => Exit::NotFound,
         "NOT_FAILED" => Exit::Conflict,
         "SUMMARY_DAMAGED" => Exit::No,
         _ if code.starts_with("UNKNOWN_") || code.ends_with("_NOT_FOUND") => Exit::NotFound,
@@ -223,6 +223,7 @@ fn hints_of_api(code: &str) -> Vec<&'static str> {
         "PLAN_CLOSED" => vec!["a closed plan stays as it is: submit a follow-up plan for what is missing"],
         "PLAN_EXISTS" => vec!["an id is used once for ever: submit this plan under another --plan-id"],
         "NO_SUMMARY" => vec!["the first summary comes at the deadline, or when every target is in: `fanfold plan watch PLAN`"],
+        "SUMMARY_LOST" => vec!["`fanfold doctor` names what the log has lost; a backup or a replica may have it"],
         "LOG_FULL" => vec!["free disk space or raise the stream's max_bytes"],
         _ => Vec::new(),
     }

@@ -20,7 +20,7 @@ use fanfold_domain::plan::{LoggedPlanEvent, PlanEvent, Summarised};
 use fanfold_domain::rules::{Rules, UnsupportedRules};
 use fanfold_domain::summary::Summary;
 use fanfold_domain::view::PlanView;
-use fanfold_ledger::open::{fold_plan_event, fold_task_event, note_gaps};
+use fanfold_ledger::open::{fold_plan_event, fold_task_event, look_over, note_gaps};
 use fanfold_ledger::port::{Ledger, LedgerError, Stored};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode, decode_linked};
@@ -169,7 +169,12 @@ struct Folder {
 }
 
 impl Folder {
-    async fn new(ledger: &dyn Ledger) -> Result<Self, LedgerError> {
+    /// For a plan's events up to a sequence: what is missing there is found first, as the services find it at their start.
+    async fn new(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Self, LedgerError> {
+        if let Some(submitted) = ledger.last_under(&plan_event(plan, "submitted")).await? {
+            patience::step("everything since the plan's submission");
+            look_over(ledger, submitted.seq, to, patience::alive).await?;
+        }
         Ok(Self::over(ledger.gaps().await?))
     }
 
@@ -233,7 +238,7 @@ fn filters(plan: &PlanId) -> Vec<String> {
 /// # Errors
 /// [`VerifyError::UnknownPlan`] when there is no submission up to it; the ledger's.
 pub async fn fold_plan(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<PlanView, VerifyError> {
-    let mut folder = Folder::new(ledger).await?;
+    let mut folder = Folder::new(ledger, plan, to).await?;
     let mut events = ledger.read(filters(plan), 1, to).await?;
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
@@ -276,9 +281,9 @@ pub async fn verify_plan_within(ledger: &dyn Ledger, plan: &PlanId, catch_up: Du
     let mut report = VerifyReport::new(plan);
     patience::step("the log's last sequence");
     let last = ledger.last_seq().await?;
+    let mut folder = Folder::new(ledger, plan, last).await?;
     patience::step("the plan's events");
     let mut due = summaries(ledger, plan, last).await?.into_iter().peekable();
-    let mut folder = Folder::new(ledger).await?;
     let mut events = ledger.read(filters(plan), 1, last).await?;
     while let Some(stored) = events.next().await {
         let stored = stored?;

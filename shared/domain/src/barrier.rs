@@ -34,6 +34,9 @@ pub enum Convergence {
 /// The next step for a plan at `now_ms`.
 pub fn next_step(view: &PlanView, now_ms: i64) -> Convergence {
     let plan = &view.plan;
+    if !plan.is_accountable() {
+        return without_account(view, now_ms);
+    }
     let (Some(deadline_ms), Some(expires_ms)) = (plan.deadline_ms(), plan.expires_ms()) else { return Convergence::Nothing };
     let deadline_ms = if planted::is(Planted::DeadlineEarly) { deadline_ms - 2_500 } else { deadline_ms };
     if view.is_over() {
@@ -79,6 +82,28 @@ pub fn next_step(view: &PlanView, now_ms: i64) -> Convergence {
         wake_ms = wake_ms.min(due_ms);
     }
     Convergence::WaitUntil(wake_ms)
+}
+
+/// Of a plan of which the log has lost targets, or the seal: nothing can be summed up, so it goes on until somebody closes it or it
+/// expires.
+fn without_account(view: &PlanView, now_ms: i64) -> Convergence {
+    let plan = &view.plan;
+    if view.is_over() {
+        return Convergence::Nothing;
+    }
+    if plan.close.is_some() {
+        // Without a seal nothing is decided about its tasks any more either.
+        let ended = plan.seal.is_none() || view.finals.count() == view.tasks.len();
+        return if ended { Convergence::Close } else { Convergence::Nothing };
+    }
+    if plan.cancelled_seq.is_some() {
+        return Convergence::RequestClose("the plan was cancelled");
+    }
+    match plan.expires_ms() {
+        Some(expires_ms) if now_ms >= expires_ms => Convergence::RequestClose("the plan expired"),
+        Some(expires_ms) => Convergence::WaitUntil(expires_ms),
+        None => Convergence::Nothing,
+    }
 }
 
 /// Whether a requeue request still has a task to move.

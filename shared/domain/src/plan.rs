@@ -275,6 +275,12 @@ impl Plan {
         self.seal.is_some() && self.cancel.is_none() && self.close.is_none() && self.closed_seq.is_none() && !self.paused
     }
 
+    /// Whether there can be an account: the sealed list is there, all of it. Where the log has lost the seal or some of the list nobody
+    /// can say who is in it; such a plan is given no further summary, and its end is that it is closed.
+    pub fn is_accountable(&self) -> bool {
+        self.seal.as_ref().is_some_and(|(seal, _, _)| seal.count as usize == self.targets.len())
+    }
+
     /// Whether the plan was closed before sequence `seq`.
     pub fn closed_before(&self, seq: u64) -> bool {
         self.closed_seq.is_some_and(|closed| closed < seq)
@@ -314,7 +320,12 @@ impl Plan {
             }
             PlanEvent::Cancelled if self.cancelled_seq.is_none() => self.cancelled_seq = Some(seq),
             PlanEvent::DeadlineReached if self.deadline_seq.is_none() => self.deadline_seq = Some(seq),
-            PlanEvent::Closed if self.closed_seq.is_none() => self.closed_seq = Some(seq),
+            PlanEvent::Closed if self.closed_seq.is_none() => {
+                self.closed_seq = Some(seq);
+                if !self.is_accountable() {
+                    self.final_seq = Some(seq);
+                }
+            }
             PlanEvent::Summarised(summarised) if self.final_seq.is_none() => {
                 if summarised.kind == SummaryKind::Final {
                     self.final_seq = Some(seq);

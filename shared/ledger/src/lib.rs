@@ -16,4 +16,5 @@ pub mod watch;
 pub mod write;
 
 mod fence;
+mod gaps;
 mod intake;

@@ -37,6 +37,12 @@ pub fn plan_log_filter(plan: &PlanId) -> String {
     format!("ff.*.{plan}.>")
 }
 
+/// The plan a subject of the log is about, without reading the rest of it; `None`: it is about none.
+pub fn plan_of(subject: &str) -> Option<&str> {
+    let rest = subject.strip_prefix("ff.plan.").or_else(|| subject.strip_prefix("ff.task."))?;
+    rest.split_once('.').map(|(plan, _)| plan)
+}
+
 /// Filter of all events of one task.
 pub fn task_filter(task: &TaskId) -> String {
     format!("ff.task.{task}.>")
@@ -222,6 +228,17 @@ mod tests {
             "ff.task.a b.t.m.hq.-",
         ] {
             assert_eq!(LogSubject::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_plan_of_a_subject_is_told_without_reading_it() {
+        let task = TaskId::parse("p1.S_1.main").unwrap();
+        for subject in [plan_event(&task.plan, "sealed"), task_decision(&task, None)] {
+            assert_eq!(plan_of(&subject), Some("p1"), "{subject}");
+        }
+        for other in ["ff.fence.dispatcher", "ff.plan.p1", "gg.plan.p1.sealed", ""] {
+            assert_eq!(plan_of(other), None, "{other}");
         }
     }
 

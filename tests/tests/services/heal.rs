@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use fanfold::render::plan::show;
 use fanfold::verify::verify_plan_within;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::summary::PlanVerdict;
 use fanfold_ledger::port::{Buckets, Log};
 use fanfold_wire::api::HistoryAnswer;
-use fanfold_wire::record::{Checkpoint, PlanRecord};
+use fanfold_wire::record::{Checkpoint, PlanRecord, PlanStatus};
 use serde_json::json;
 
 use fanfold_tests::world::terminal::Act;
@@ -114,6 +115,46 @@ async fn a_lost_decision_is_a_hole_in_its_plan_and_in_no_other() {
     assert!(other.is_true(), "{other:#?}");
     world.submit("after", &["S1"], json!({})).await;
     assert!(world.until_over("after", 60_000).await.plan.holes.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_has_lost_its_targets_or_its_seal_is_said_to_be_damaged_and_can_be_closed() {
+    for event in ["targets", "sealed"] {
+        let mut world = World::new().await;
+        world.terminal("S1", |_, _| Act::Succeed(5));
+        world.submit("p", &["S1", "S2"], json!({ "deadlineMs": 60_000, "expiresMs": 9_000_000 })).await;
+        world.until_state("p", "S1", fanfold_domain::task::TaskState::Succeeded, 60_000).await;
+        let subject = format!("ff.plan.p.{event}");
+        let lost = world.log().await.iter().find(|m| m.subject == subject).map(|m| m.seq).unwrap();
+        world.ledger.lose(lost, lost);
+        world.sleep(5_000).await;
+        world.hq = world.process().await;
+        ROLES.iter().for_each(|role| world.hq.start(*role));
+        // Far beyond its deadline, and with all that is known of it ended: it is neither summed up nor closed by itself.
+        world.terminal("S2", |_, _| Act::Succeed(5));
+        world.sleep(600_000).await;
+        let record: PlanRecord = world.ask("plan.get", json!({ "planId": "p" })).await.unwrap();
+        assert!(record.holes.is_some_and(|h| h.from_seq == lost), "{event}: {record:?}");
+        assert_eq!((record.status, record.summary.is_some()), (PlanStatus::Open, false), "{event}: {record:?}");
+        let text = show(&record, 0, &jiff::tz::TimeZone::UTC);
+        assert!(text.contains("damaged   the log has lost") && text.contains("fanfold plan close p"), "{event}: {text}");
+        let refused = world.ask::<serde_json::Value>("summary.get", json!({ "planId": "p" })).await.unwrap_err();
+        assert_eq!(refused.code, "SUMMARY_LOST", "{event}: {refused:?}");
+
+        world.ask::<serde_json::Value>("plan.close", json!({ "planId": "p", "by": "ops", "reason": "damaged" })).await.unwrap();
+        world.until_over("p", 60_000).await;
+        world.sleep(5_000).await;
+        let record: PlanRecord = world.ask("plan.get", json!({ "planId": "p" })).await.unwrap();
+        assert_eq!(record.status, PlanStatus::Closed, "{event}: {record:?}");
+        assert_ne!(record.verdict, PlanVerdict::Full, "{event}");
+        world.hq.assert_alive();
+        // Nor does it come back.
+        world.hq = world.process().await;
+        ROLES.iter().for_each(|role| world.hq.start(*role));
+        world.submit("after", &["S1"], json!({})).await;
+        world.until_over("after", 60_000).await;
+        assert!(world.log().await.iter().filter(|m| m.subject.starts_with("ff.plan.p.")).count() < 12, "{}", world.tail(30).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]

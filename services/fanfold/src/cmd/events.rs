@@ -3,7 +3,7 @@
 use clap::Args;
 use fanfold_domain::ids::PlanId;
 use fanfold_ledger::port::{Stored, TailItem};
-use fanfold_wire::subjects::{LogSubject, plan_log_filter};
+use fanfold_wire::subjects::{plan_log_filter, plan_of};
 use futures::StreamExt;
 
 use super::plan_id;
@@ -86,12 +86,7 @@ fn print(stored: &Stored, session: &Session) -> Result<(), CliError> {
 }
 
 fn is_of(stored: &Stored, wanted: Option<&PlanId>) -> bool {
-    let Some(wanted) = wanted else { return true };
-    match LogSubject::parse(&stored.subject) {
-        Some(LogSubject::Plan { plan, .. }) => plan == *wanted,
-        Some(LogSubject::Task { task, .. }) => task.plan == *wanted,
-        Some(LogSubject::Fence { .. }) | None => false,
-    }
+    wanted.is_none_or(|wanted| plan_of(&stored.subject) == Some(wanted.as_str()))
 }
 
 /// Ends with the process, or when the reader has gone.

@@ -182,7 +182,11 @@ where
         let (ledger, part) = (connect().await?, shutdown.child());
         tokio::spawn(room::watch(Arc::clone(&ledger), part.clone(), say.clone()));
         let ledger_of_it = Arc::clone(&ledger);
-        let hosted = Hosted::start(ledger, roles, config, part.clone()).await?;
+        let hosted = tokio::select! {
+            hosted = Hosted::start(ledger, roles, config, part.clone()) => hosted?,
+            // Nothing has been taken yet that would have to be handed over.
+            () = shutdown.wait() => return Ok(()),
+        };
         if let Some(started) = started.take() {
             listens(ledger_of_it.as_ref(), roles).await;
             started()?;

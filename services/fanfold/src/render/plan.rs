@@ -1,5 +1,6 @@
 //! Plans, as a list and one at a time.
 
+use fanfold_domain::holes::Holes;
 use fanfold_domain::sets::TaskSet;
 use fanfold_domain::summary::PlanVerdict;
 use fanfold_wire::record::{PlanRecord, PlanStatus};
@@ -52,6 +53,16 @@ pub fn list(plans: &[PlanRecord], zone: &TimeZone) -> String {
     table.text()
 }
 
+fn holes(holes: &Holes) -> String {
+    let Holes { count, from_seq, to_seq } = holes;
+    format!("{} in the log, the first #{from_seq} to #{to_seq}; see `fanfold doctor`", number(u64::from(*count)))
+}
+
+fn damaged(plan: &PlanRecord) -> String {
+    let lost = if plan.sealed_at.is_none() { "its seal" } else { "some of its targets" };
+    format!("the log has lost {lost}: no more summaries can be made; `fanfold plan close {}` ends it", plan.plan_id)
+}
+
 /// One plan.
 pub fn show(plan: &PlanRecord, now_ms: i64, zone: &TimeZone) -> String {
     let moment = |ms: i64| {
@@ -90,6 +101,10 @@ pub fn show(plan: &PlanRecord, now_ms: i64, zone: &TimeZone) -> String {
     let some: Vec<String> =
         parts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", number(u64::from(*n)))).collect();
     add("absorbed", Some(some.join(", ")).filter(|s| !s.is_empty()));
+    add("holes", plan.holes.map(|h| holes(&h)));
+    let counted = plan.counts.total();
+    let is_short = plan.sealed_at.is_none() || counted != u64::from(plan.total);
+    add("damaged", plan.holes.filter(|_| is_short && plan.status != PlanStatus::Closed).map(|_| damaged(plan)));
     add("targets", Some(number(u64::from(plan.total))));
     let total = u64::from(plan.total);
     for set in TaskSet::ALL.iter().filter(|s| plan.counts.get(**s) > 0) {

@@ -9,7 +9,7 @@ use fanfold_domain::ids::PlanId;
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::{Entry, Ledger, LedgerError};
 use fanfold_wire::record::plan_key;
-use fanfold_wire::subjects::{plan_filter, plan_tasks_filter};
+use fanfold_wire::subjects::plan_log_filter;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
@@ -75,9 +75,7 @@ pub(super) async fn entries_of(ledger: &dyn Ledger, plan: &PlanId) -> Result<BTr
 
 /// Sequence of the last event about a plan or its tasks.
 pub(super) async fn last_event_of(ledger: &dyn Ledger, plan: &PlanId) -> Result<u64, LedgerError> {
-    let own = ledger.last_under(&plan_filter(plan)).await?;
-    let tasks = ledger.last_under(&plan_tasks_filter(plan)).await?;
-    Ok(own.into_iter().chain(tasks).map(|m| m.seq).max().unwrap_or(0))
+    Ok(ledger.last_under(&plan_log_filter(plan)).await?.map_or(0, |message| message.seq))
 }
 
 /// Writes what differs and removes what is left over.

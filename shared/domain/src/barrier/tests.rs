@@ -39,6 +39,34 @@ fn an_unsealed_plan_has_no_barrier() {
     assert_eq!(next(&Story::unsealed(1, |_| {}), EXPIRES_MS), Nothing);
 }
 
+/// A plan of three of which the log has lost a chunk with one target.
+fn short() -> Story {
+    let mut story = Story::unsealed(2, |_| {});
+    let seal = crate::plan::Seal { count: 3, sha256: "00".into(), by: "test".into() };
+    story.plan(PlanEvent::Sealed(seal));
+    story
+}
+
+#[test]
+fn a_plan_that_has_lost_targets_is_never_summed_up_and_ends_when_it_is_closed_or_expires() {
+    let mut story = short();
+    assert_eq!(next(&story, 5), wait(EXPIRES_MS));
+    story.all(0, &success()).all(1, &success());
+    assert_eq!(next(&story, DEADLINE_MS + 1), wait(EXPIRES_MS), "not by itself, and without a summary");
+    assert!(is_close(next(&story, EXPIRES_MS)));
+    story.plan(PlanEvent::CloseRequested(asked()));
+    assert_eq!(next(&story, 5), Close);
+    story.plan(PlanEvent::Closed);
+    assert_eq!(next(&story, EXPIRES_MS), Nothing);
+    assert!(story.view.is_over());
+    let mut out = short();
+    out.all(0, &[hq::dispatched(1)]).plan(PlanEvent::CloseRequested(asked()));
+    assert_eq!(next(&out, 5), Nothing, "a task of it is out");
+    let mut unsealed = Story::unsealed(1, |_| {});
+    unsealed.plan(PlanEvent::CloseRequested(asked()));
+    assert_eq!(next(&unsealed, 5), Close, "nobody concludes its tasks");
+}
+
 #[test]
 fn all_in_before_the_deadline_is_complete() {
     let mut story = Story::new(2);

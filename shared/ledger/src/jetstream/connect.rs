@@ -72,6 +72,7 @@ impl JetStreamLedger {
             names: AtomicU64::new(1),
             fence_numbers: AtomicU64::new(1),
             artifacts: tokio::sync::OnceCell::new(),
+            damage: std::sync::Mutex::default(),
             outside: tokio::sync::OnceCell::new(),
             opts,
         };

@@ -9,15 +9,19 @@ mod atomic;
 mod buckets;
 mod bus;
 mod connect;
+mod damage;
 mod fenced;
 mod floor;
 mod known;
 mod log;
 mod objects;
+mod position;
 mod provision;
+mod read;
 mod reader;
 mod send;
 mod snapshot;
+mod tail;
 mod types;
 
 #[cfg(test)]
@@ -92,6 +96,7 @@ struct Inner {
     connections: watch::Receiver<u64>,
     policy: Policy,
     known: Mutex<Known>,
+    damage: Mutex<damage::Damage>,
     /// Whose turn it is to send an atomic batch.
     sending: tokio::sync::Mutex<()>,
     /// Makes the names of this process's batches and consumers its own.

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::JetStreamLedger;
 use super::api::{Failure, header};
+use super::position::Position;
 use crate::port::Stored;
 use crate::watch;
 
@@ -30,6 +31,8 @@ const ALIVE: Duration = Duration::from_secs(2);
 /// After so long without one the log is also read without a consumer, and again after each pause.
 const QUIET: Duration = Duration::from_millis(700);
 const QUIET_AGAIN: Duration = Duration::from_millis(200);
+/// A consumer that is alive and stands still for so long may stand in front of something it can't read.
+pub(super) const STUCK: Duration = Duration::from_secs(2);
 /// How long the first try to make a consumer may take; the second twice, later ones four times as long.
 const CREATE_WAIT: Duration = Duration::from_millis(500);
 const PULL_EXPIRES: Duration = Duration::from_secs(30);
@@ -39,7 +42,7 @@ const DIRECT_WAIT: Duration = Duration::from_millis(500);
 /// The server removes a consumer nobody pulls from after this.
 const INACTIVE: Duration = Duration::from_secs(30);
 
-/// A message and how many more were waiting behind it for this reader.
+/// A message and how many more were waiting behind it for this reader, `u64::MAX` where that was not said.
 pub(super) struct Delivered {
     pub(super) stored: Stored,
     pub(super) pending: u64,
@@ -79,6 +82,12 @@ struct Consumer {
     outstanding: usize,
     /// The consumer's own number of its last message.
     delivered: u64,
+    /// The stream's sequence up to which it has looked, as its last heartbeat says.
+    looked: u64,
+    /// When it last went on.
+    moved: Instant,
+    /// A heartbeat has come that nobody was told of.
+    has_beat: bool,
     /// No sign of life by then means it is lost.
     alive_until: Instant,
     /// None by then is suspicious.
@@ -157,7 +166,7 @@ impl Reader {
                     break;
                 }
                 self.next += 1;
-                batch.push(Delivered { stored: super::api::stored(stored), pending: 0 });
+                batch.push(Delivered { stored: super::api::stored(stored), pending: u64::MAX });
             }
         }
         let _ = messages.unsubscribe().await;
@@ -172,7 +181,17 @@ impl Reader {
         }
     }
 
-    /// The messages that are there, at least one, at most [`BATCH_MAX`]; or why the consumer is lost.
+    /// Up to where the consumer has looked, by its last heartbeat: what it has not brought up to there it does not bring.
+    pub(super) fn looked(&self) -> u64 {
+        self.consumer.as_ref().map_or(0, |consumer| consumer.looked)
+    }
+
+    /// How long the consumer has stood still, by its heartbeats.
+    pub(super) fn still(&self) -> Duration {
+        self.consumer.as_ref().map_or(Duration::ZERO, |consumer| consumer.moved.elapsed())
+    }
+
+    /// The messages that are there, at most [`BATCH_MAX`]; none where there was but a heartbeat; or why the consumer is lost.
     pub(super) async fn batch(&mut self) -> Result<Vec<Delivered>, String> {
         let mut batch = Vec::new();
         loop {
@@ -202,7 +221,7 @@ impl Reader {
                     None => break,
                 }
             }
-            if !batch.is_empty() {
+            if !batch.is_empty() || consumer.take_beat() {
                 return Ok(batch);
             }
         }
@@ -242,7 +261,18 @@ async fn make(
     let info: Value = serde_json::from_slice(&answer).map_err(|error| Failure::Unknown(error.to_string()))?;
     let now = Instant::now();
     let (alive_until, quiet_until) = (now + ALIVE, now + QUIET);
-    let consumer = Consumer { name: name.to_owned(), inbox, messages, outstanding: 0, delivered: 0, alive_until, quiet_until };
+    let consumer = Consumer {
+        name: name.to_owned(),
+        inbox,
+        messages,
+        outstanding: 0,
+        delivered: 0,
+        looked: 0,
+        moved: now,
+        has_beat: false,
+        alive_until,
+        quiet_until,
+    };
     let opened = Opened {
         pending: info.get("num_pending").and_then(Value::as_u64).unwrap_or(0),
         clustered: info.get("cluster").is_some_and(|cluster| !cluster.is_null()),
@@ -279,6 +309,10 @@ impl Consumer {
         (self.alive_until, self.quiet_until) = (now + ALIVE, now + QUIET);
     }
 
+    fn take_beat(&mut self) -> bool {
+        std::mem::take(&mut self.has_beat)
+    }
+
     /// Takes one message of the inbox: a delivery, or a status about a pull request.
     fn take(&mut self, message: Message, next: &mut u64, batch: &mut Vec<Delivered>) -> Result<(), String> {
         let Some(position) = message.reply.as_deref().and_then(Position::parse).filter(|_| message.status.is_none()) else {
@@ -289,6 +323,7 @@ impl Consumer {
             return Err(format!("delivery {} came after {}", position.consumer_seq, self.delivered));
         }
         self.delivered = position.consumer_seq;
+        self.moved = Instant::now();
         if position.stream_seq < *next {
             // A replica that is behind begins at its own end, not at ours, and brings what this reader has had.
             return Ok(());
@@ -311,7 +346,13 @@ impl Consumer {
         match (message.status, number("Nats-Pending-Messages")) {
             (Some(StatusCode::IDLE_HEARTBEAT), _) => match number("Nats-Last-Consumer") {
                 Some(last) if last != self.delivered => Err(format!("{last} were delivered, {} came", self.delivered)),
-                _ => Ok(()),
+                _ => {
+                    self.has_beat = true;
+                    if let Some(looked) = number("Nats-Last-Stream").filter(|looked| *looked > self.looked) {
+                        (self.looked, self.moved) = (looked, Instant::now());
+                    }
+                    Ok(())
+                }
             },
             // A pull request ended (expired, or its bytes are used up) with so many of its messages not delivered.
             (Some(_), Some(undelivered)) => {
@@ -321,48 +362,5 @@ impl Consumer {
             (status, None) => Err(format!("status {status:?} {}", message.description.as_deref().unwrap_or(""))),
             (None, Some(_)) => Ok(()),
         }
-    }
-}
-
-/// What the reply subject of a delivery says.
-#[derive(Debug, PartialEq, Eq)]
-struct Position {
-    stream_seq: u64,
-    consumer_seq: u64,
-    time_ms: i64,
-    pending: u64,
-}
-
-impl Position {
-    /// `$JS.ACK.<stream>.<consumer>.<tries>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>`, in its newer form with
-    /// domain and account hash after `ACK`.
-    fn parse(reply: &str) -> Option<Self> {
-        let tokens: Vec<&str> = reply.split('.').collect();
-        let numbers = match tokens.as_slice() {
-            ["$JS", "ACK", _, _, _, numbers @ ..] if tokens.len() == 9 => numbers,
-            ["$JS", "ACK", _, _, _, _, _, numbers @ ..] if tokens.len() >= 11 => numbers,
-            _ => return None,
-        };
-        let [stream_seq, consumer_seq, nanos, pending, ..] = numbers else { return None };
-        Some(Self {
-            stream_seq: stream_seq.parse().ok()?,
-            consumer_seq: consumer_seq.parse().ok()?,
-            time_ms: nanos.parse::<i64>().ok()? / 1_000_000,
-            pending: pending.parse().ok()?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_forms_of_the_reply_subject_are_understood() {
-        let wanted = Some(Position { stream_seq: 7, consumer_seq: 3, time_ms: 1_700_000_000_123, pending: 9 });
-        assert_eq!(Position::parse("$JS.ACK.S.C.1.7.3.1700000000123456789.9"), wanted);
-        assert_eq!(Position::parse("$JS.ACK._.HASH.S.C.1.7.3.1700000000123456789.9.tok"), wanted);
-        assert_eq!(Position::parse("_INBOX.x"), None);
-        assert_eq!(Position::parse("$JS.ACK.S.C.1.x.3.1.9"), None);
     }
 }

@@ -22,7 +22,7 @@ use crate::port::{Ledger, LedgerError, Stored, TailItem};
 use crate::watch;
 
 pub use holes::{Gaps, fold_plan_event, fold_task_event, mark_at, mark_of, missing_to, note_gaps};
-pub use load::{fold_plan, fold_plans, plan_sizes, plans_since, unsupported_rules};
+pub use load::{UNFILTERED_MAX, fold_plan, fold_plans, look_over, plan_sizes, plans_since, unsupported_rules};
 pub use model::{Known, Model};
 pub use subscription::{Changes, PlanChange, Subscription};
 pub use unsupported::Unsupported;
@@ -164,7 +164,7 @@ impl Shared {
                 TailItem::Messages(messages) => self.apply(messages),
                 TailItem::Hole { from, to } => {
                     tracing::error!(from, to, "the log has a hole: events are missing and stay missing; run `fanfold doctor`");
-                    self.model.write().unwrap_or_else(PoisonError::into_inner).note_hole(from, to);
+                    self.pass_hole(from, to);
                 }
                 TailItem::Reconnected => {
                     self.position.send_modify(|p| {
@@ -226,6 +226,18 @@ impl Shared {
         let here = mark_at(ledger, seq).await?;
         let another = here.is_some_and(|here| !mark.is_empty() && here != mark);
         Ok((last, (last < seq || another).then_some(LedgerError::WentBack { folded: seq, last })))
+    }
+
+    /// Goes on behind what is missing; plans it may have been about are to be looked at.
+    fn pass_hole(&self, from: u64, to: u64) {
+        let mailboxes = self.mailboxes();
+        let plans = self.model.write().unwrap_or_else(PoisonError::into_inner).pass_hole(from, to);
+        for mailbox in mailboxes.iter() {
+            plans.iter().for_each(|plan| mailbox.push(plan, None));
+            mailbox.wake();
+        }
+        drop(mailboxes);
+        self.announce();
     }
 
     /// Folds a batch: parsed without the lock, applied under it, told afterwards.

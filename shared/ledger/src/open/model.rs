@@ -10,7 +10,8 @@ use lru::LruCache;
 
 use super::holes::{fold_plan_event, fold_task_event, mark_of, note_gaps};
 use super::unsupported;
-use crate::port::{GAPS_MAX, Stored};
+use crate::gaps;
+use crate::port::Stored;
 
 /// Plans that are over are remembered by name up to this number; older ones are looked up in the log.
 const CLOSED_REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(65_535);
@@ -162,10 +163,19 @@ impl Model {
         if self.holes.len() < HOLES_MAX {
             self.holes.push((from, to));
         }
-        if self.gaps.len() < GAPS_MAX && self.gaps.last().is_none_or(|(_, last)| *last < from) {
-            self.gaps.push((from, to.saturating_sub(1)));
-        }
+        gaps::insert(&mut self.gaps, from, to.saturating_sub(1));
         self.note_gaps_to(to);
+    }
+
+    /// As [`Model::note_hole`], of what the tail did not bring: it is folded up to there, though there was nothing. Gives the plans
+    /// it may have been about.
+    pub(super) fn pass_hole(&mut self, from: u64, to: u64) -> Vec<PlanId> {
+        self.note_hole(from, to);
+        if to > self.seq + 1 {
+            // Nothing stands at this sequence that could be recognised.
+            (self.seq, self.mark, self.last) = (to - 1, None, None);
+        }
+        self.open().filter(|view| view.plan.gap_seq >= from).map(|view| view.plan.id().clone()).collect()
     }
 
     /// Whatever is missing below `seq` is noted with every plan that is open there.
