@@ -153,7 +153,11 @@ async fn a_plan_that_has_lost_its_targets_or_its_seal_is_said_to_be_damaged_and_
         ROLES.iter().for_each(|role| world.hq.start(*role));
         world.submit("after", &["S1"], json!({})).await;
         world.until_over("after", 60_000).await;
-        assert!(world.log().await.iter().filter(|m| m.subject.starts_with("ff.plan.p.")).count() < 12, "{}", world.tail(30).await);
+        assert!(
+            world.log().await.iter().filter(|m| m.subject.starts_with("ff.plan.p.")).count() < 12,
+            "{}",
+            world.tail(30).await
+        );
     }
 }
 

@@ -146,7 +146,7 @@ async fn fault_of(ledger: &dyn Ledger, sha256: &str) -> Result<Option<Fault>, Le
 /// Writes a document anew if the log still gives it. `seq` is the event's that names it.
 async fn mend(ledger: &dyn Ledger, plan: &PlanId, seq: u64, summarised: &Summarised) -> Result<bool, VerifyError> {
     let this = &summarised.this;
-    let mut folder = Folder::new(ledger).await?;
+    let mut folder = Folder::new(ledger, plan, this.as_of_seq).await?;
     let mut events = ledger.read(filters(plan), 1, this.as_of_seq).await?;
     while let Some(stored) = next(&mut events).await? {
         patience::alive();
