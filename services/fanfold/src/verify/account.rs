@@ -27,7 +27,7 @@ pub async fn at(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Account, 
     let view = fold_plan(ledger, plan, to).await?;
     let written = summaries(ledger, plan, ledger.last_seq().await?).await?;
     let Some((seq, published)) = standing(&view, &written) else { return Ok(Account { kind: kind_now(&view), view }) };
-    let mut folder = Folder::new(ledger, plan, published.this.as_of_seq).await?;
+    let mut folder = Folder::new(ledger, plan, *seq).await?;
     let mut events = ledger.read(filters(plan), 1, published.this.as_of_seq).await?;
     while let Some(stored) = events.next().await {
         folder.apply(&stored?);
