@@ -36,7 +36,9 @@ fn errors_have_codes_and_name_what_was_wrong() {
     for other in [None, Some("logs/notes.txt")] {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("logs")).unwrap();
-        other.map(|name| fs::write(root.path().join(name), LINE).unwrap());
+        if let Some(name) = other {
+            fs::write(root.path().join(name), LINE).unwrap();
+        }
         let error = collect_day(root.path(), DAY).unwrap_err();
         assert_eq!(error.code(), "NO_LOGS", "{other:?}");
         assert!(error.to_string().contains("no log file is in it"), "{error}");
