@@ -166,7 +166,7 @@ impl Bench {
     async fn known(&self, mut after: Option<TerminalId>) -> Result<usize, CliError> {
         let mut known = 0;
         loop {
-            let request = TerminalListRequest { after, limit: Some(10_000), ..TerminalListRequest::default() };
+            let request = TerminalListRequest { after, limit: Some(10_000) };
             let page: TerminalList =
                 client::call(self.ledger.as_ref(), "terminal", "list", &request, client::ANSWER_WAIT).await?;
             known += page.terminals.len();
