@@ -285,6 +285,8 @@ impl Audit {
     }
 
     async fn remove_plan(&mut self, ledger: &dyn Ledger, plan: &PlanId) -> Result<(), LedgerError> {
+        // Asked here: what the server can't read is only known once it has been read past.
+        self.damaged_log |= !ledger.gaps().await?.is_empty();
         for entry in compare::entries_of(ledger, plan).await?.into_values() {
             compare::remove(ledger, entry, self.damaged_log, &mut self.report).await?;
         }

@@ -282,7 +282,7 @@ async fn records_are_put_once_and_a_frozen_or_killed_server_loses_none_that_was_
 async fn a_record_that_fits_no_message_is_refused_and_not_tried_for_ever() {
     let (server, ledger) = support::ready().await;
     let mut all = records(600, "small");
-    all[300].1 = Bytes::from(vec![b'x'; 4 << 20]);
+    all[300].1 = Bytes::from(vec![b'x'; ledger.max_payload() + 1]);
     let refused = tokio::time::timeout(Duration::from_secs(20), ledger.put_state(all)).await.expect("an answer");
     assert!(matches!(refused, Err(LedgerError::Other(_))), "{refused:?}");
     server.stop().await;
