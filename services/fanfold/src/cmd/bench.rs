@@ -21,9 +21,11 @@ Examples:
   fanfold bench --tasks 100000 --plans 50 --terminals 2000
   fanfold bench --tasks 500 --runs 20
 
-Server, services and terminals run on this machine, each a process of its own. A task is handed out, answered at once
-with a result of about 300 bytes, folded, projected and summarised. The floor is the same three messages a task,
-published by one client and acknowledged, with nothing else done. With --nats the given server is measured.")]
+Server, services and terminals run on this machine, each a process of its own.
+A task is handed out, answered at once with a result of about 300 bytes, folded,
+projected and summarised. The floor is the same three messages a task, published
+by one client and acknowledged, with nothing else done.
+With --nats the given server is measured.")]
 pub struct BenchArgs {
     /// Tasks of a run, over all its plans
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -82,6 +82,14 @@ fn of_fleet(fleet: &Fleet, retired: bool) -> Vec<Run> {
     account.lines().iter().filter(|l| l.moment == Moment::Begin).map(run).collect()
 }
 
+/// Whether its plan was closed so soon after it that its report may have come too late, with the refusal not heard on the wire: what the
+/// listener misses is not judged. A recorder that is away keeps reports waiting that long.
+fn came_too_late(watch: &Watch, run: &Run) -> bool {
+    const LATE_US: i64 = 15_000_000;
+    let closed_us = watch.plans.get(&run.task.plan).and_then(|v| v.plan.close.as_ref()).map(|(_, _, at_ms)| at_ms * 1_000);
+    closed_us.is_some_and(|closed_us| closed_us < run.end_us.saturating_add(LATE_US))
+}
+
 /// Judges the runs by themselves and against the log.
 pub(super) fn judge(runs: &[Run], watch: &Watch, answered: &[Answered], found: &mut Findings) {
     let refused: HashMap<&str, &Answered> =
@@ -108,7 +116,7 @@ pub(super) fn judge(runs: &[Run], watch: &Watch, answered: &[Answered], found: &
                 found.check(again.is_empty(), || {
                     format!("ran again after a success that is in the log: {}: {again:?}", run.told())
                 });
-            } else if refused.contains_key(id.as_str()) {
+            } else if refused.contains_key(id.as_str()) || came_too_late(watch, run) {
                 turned_away += 1;
             } else {
                 // Done, and killed before it could be written down: nobody was ever told.
