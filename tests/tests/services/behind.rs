@@ -79,7 +79,14 @@ async fn a_plan_that_is_in_the_log_is_never_denied_while_its_records_are_behind(
         assert_told(&w, plan).await;
         let id = PlanId::new(plan).unwrap();
         let report = verify_plan_within(&w.ledger, &id, std::time::Duration::ZERO).await.unwrap();
-        assert_eq!((report.api_matches, report.state_matches_replay), (Some(true), plan == "a"), "{:?}", report.differences);
+        // The API is compared where the records are; that it tells the truth before that was looked at above.
+        let is_written = plan == "a";
+        assert_eq!(
+            (report.api_matches, report.state_matches_replay),
+            (is_written.then_some(true), is_written),
+            "{:?}",
+            report.differences
+        );
     }
     let list = listed(&w, json!({})).await;
     assert_eq!((ids(&list), list.behind), (vec!["a".to_owned(), "b".to_owned(), "c".to_owned()], None));

@@ -151,6 +151,7 @@ async fn a_plan_that_has_lost_its_targets_or_its_seal_is_said_to_be_damaged_and_
         // Nor does it come back.
         world.hq = world.process().await;
         ROLES.iter().for_each(|role| world.hq.start(*role));
+        world.sleep(1_000).await;
         world.submit("after", &["S1"], json!({})).await;
         world.until_over("after", 60_000).await;
         assert!(

@@ -37,7 +37,9 @@ pub fn asks(sim: &mut Sim) {
     let (ledger, noted) = (sim.w.ledger.clone(), Arc::clone(&sim.noted));
     tokio::spawn(async move {
         let answer = request(&ledger, endpoint, &body).await;
-        if let Some(seq) = answer.as_ref().and_then(|a| a["ok"]["seq"].as_u64()) {
+        // Where no task is meant nothing is written, and the answer says so.
+        let written = answer.as_ref().filter(|a| a["ok"]["tasks"] != 0);
+        if let Some(seq) = written.and_then(|a| a["ok"]["seq"].as_u64()) {
             let event = match endpoint {
                 "plan.cancel" => "cancel_requested",
                 "plan.close" => "close_requested",
