@@ -256,8 +256,12 @@ impl Leader<'_> {
                     if is_in_view(&model, &decision.plan, task, seq) {
                         self.work.wake_at(&decision.plan, task, now_ms);
                     }
-                    if matches!(decision.event, Some(TaskEvent::CancelRequested { .. })) {
-                        self.work.cancels.insert(decision.plan.clone());
+                    match &decision.event {
+                        Some(TaskEvent::CancelRequested { .. }) => {
+                            self.work.cancels.insert(decision.plan.clone());
+                        }
+                        Some(TaskEvent::Dispatched(d)) => self.terminals.dispatched(&d.terminal, &d.boot, now_ms),
+                        _ => {}
                     }
                 }
                 (Some(_), None) => {}

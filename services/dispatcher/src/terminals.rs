@@ -207,6 +207,13 @@ impl Terminals {
         }
     }
 
+    /// Something was handed out to that boot: whoever comes after it waits from now on.
+    pub(crate) fn dispatched(&mut self, id: &TerminalId, boot: &str, now_ms: i64) {
+        if let Some(terminal) = self.known.get_mut(id).filter(|t| t.identity.boot == boot) {
+            terminal.handed_ms = now_ms;
+        }
+    }
+
     /// The answer to the latest sync hands these out: that the sync did not list them says nothing, the next one does.
     pub(crate) fn handed_out(&mut self, id: &TerminalId, attempts: impl Iterator<Item = AttemptRef>) {
         if let Some(terminal) = self.known.get_mut(id) {

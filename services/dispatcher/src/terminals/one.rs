@@ -93,6 +93,8 @@ pub(crate) struct Terminal {
     pub(super) boot_seen_ms: i64,
     /// When the known boot was first heard.
     boot_first_ms: i64,
+    /// When something was last handed out to the known boot.
+    pub(super) handed_ms: i64,
     /// Journal of the other process heard under this id.
     pub(super) rival: Option<String>,
     /// Beats and syncs not taken because there were too many.
@@ -122,6 +124,7 @@ impl Terminal {
             reports: ReportCounts::default(),
             boot_seen_ms: now_ms,
             boot_first_ms: now_ms,
+            handed_ms: 0,
             rival: None,
             limited: 0,
             unreadable: 0,
@@ -132,9 +135,10 @@ impl Terminal {
         interval_ms(&self.identity, default_ms)
     }
 
-    /// When its predecessor's silence is long enough: one interval and its jitter.
+    /// When its predecessor's silence is long enough: one interval and its jitter, also since it was last handed something. A copy of its
+    /// disk does not know of that, and would run it again.
     pub(super) fn silent_at_ms(&self, default_ms: i64) -> i64 {
-        self.last_seen_ms + silence_ms(&self.identity, default_ms)
+        self.last_seen_ms.max(self.handed_ms) + silence_ms(&self.identity, default_ms)
     }
 
     /// Half an interval: the next beat of one that lives comes later.
@@ -158,6 +162,7 @@ impl Terminal {
         (self.boot_first_ms, self.boot_seen_ms) = (first_ms, last_ms);
         self.successor = None;
         self.gone = false;
+        self.handed_ms = 0;
         self.listed = Vec::new();
         self.synced_ms = None;
     }

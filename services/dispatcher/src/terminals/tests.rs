@@ -370,3 +370,16 @@ fn the_number_of_terminals_is_bounded_and_counted() {
 
 #[path = "tests/twins.rs"]
 mod twins;
+
+#[test]
+fn who_comes_after_a_boot_waits_from_the_last_thing_that_was_handed_to_it() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.beats("j", "one"), Heard::Changed);
+    let handed_ms = scene.after(SILENCE_MS - 10).now_ms;
+    scene.terminals.dispatched(&id("S1"), "one", handed_ms);
+    scene.terminals.dispatched(&id("S1"), "another", handed_ms + 1_000);
+    // A copy of its disk, with the id of the same journal and without what was just begun.
+    assert_eq!(scene.after(20).beats("j", "copy"), Heard::MustWait(handed_ms + SILENCE_MS));
+    assert_eq!(scene.after(SILENCE_MS - 11).beats("j", "copy"), Heard::MustWait(handed_ms + SILENCE_MS));
+    assert_eq!(scene.after(1).beats("j", "copy"), Heard::Changed, "then it was a restart");
+}
