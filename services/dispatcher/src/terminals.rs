@@ -23,7 +23,7 @@ pub(crate) enum Heard {
     Same,
     /// Something HQ decides by changed: online, boot, slots, a listing.
     Changed,
-    /// It must wait until then: another boot of the id may still be there.
+    /// It must wait until its predecessor is surely gone.
     MustWait(i64),
     /// Another process uses the id.
     InUse,
@@ -143,7 +143,7 @@ impl Terminals {
                 heard = Heard::Changed;
                 match terminal.successor.take() {
                     // Whoever waited for this one to be gone waits no longer.
-                    Some(successor) => terminal.succeed(successor),
+                    Some(successor) => terminal.become_known(successor.identity),
                     None => {
                         terminal.gone = true;
                         terminal.online = false;
@@ -290,7 +290,7 @@ impl Terminals {
         let Some(terminal) = self.known.get_mut(id) else { return false };
         match terminal.successor.take() {
             Some(successor) if now_ms >= successor.usable_at_ms && !terminal.id_in_use => {
-                terminal.succeed(successor);
+                terminal.become_known(successor.identity);
                 terminal.last_seen_ms = now_ms;
                 terminal.online = true;
                 self.dirty.insert(id.clone());

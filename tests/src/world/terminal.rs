@@ -83,8 +83,6 @@ pub struct Options {
     pub disk_ms: (u64, u64),
     /// How far its clock is off.
     pub clock_off_ms: i64,
-    /// How late a beat or a sync may be at most; 0: a tenth of the beat interval.
-    pub presence_late_ms: u64,
 }
 
 impl Options {
@@ -101,7 +99,6 @@ impl Options {
             watchdog: false,
             disk_ms: (0, 0),
             clock_off_ms: 0,
-            presence_late_ms: 0,
         }
     }
 
@@ -321,10 +318,7 @@ impl SimTerminal {
             line: Arc::clone(&self.line),
             script: Arc::clone(&self.options.script),
             wire,
-            presence_late_ms: match self.options.presence_late_ms {
-                0 => self.options.beat_ms / 10,
-                ms => ms,
-            },
+            presence_late_ms: self.options.beat_ms / 10,
             lies: Arc::new(Mutex::new(BTreeSet::new())),
         };
         let handler = Acting { process: Arc::clone(&process), script: Arc::clone(&self.options.script) };

@@ -190,32 +190,6 @@ async fn a_twin_is_seen_within_two_beats_and_runs_nothing_until_a_person_has_dec
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn quick_restarts_on_a_slow_line_are_no_twins_and_need_nobody() {
-    let mut late = 0;
-    for seed in 0..30 {
-        let mut w = World::new().await;
-        let air = bad_air(seed, 800, 0, 10);
-        let script = |_: &TaskId, _| Act::Succeed(1_200);
-        w.terminal_with("S1", Options { air: Some(air), presence_late_ms: 800, seed, ..Options::new(script) });
-        w.sleep(2_000).await;
-        w.submit("p", &["S1"], json!({ "retry": { "maxAttempts": 20, "backoffMs": [100] } })).await;
-        for k in 0..6 {
-            w.sleep(300 + (seed * 137 + k * 411) % 1_900).await;
-            let terminal = w.terminals.get_mut("S1").unwrap();
-            terminal.kill();
-            terminal.start();
-        }
-        let view = w.until_over("p", 60_000).await;
-        let what = format!("seed {seed}: {}", w.tail(30).await);
-        assert_eq!(view.counts().succeeded, 1, "{what}");
-        assert!(!in_use(&w).await, "{what}");
-        late += w.account.of(&task()).len() - 1;
-        promises(&w, &format!("seed {seed}")).await;
-    }
-    assert!(late > 5, "restarts met work that was under way: {late}");
-}
-
 async fn on_a_bad_line(seed: u64) -> String {
     let mut w = World::new().await;
     let stores = ["S1", "S2", "S3"];

@@ -64,7 +64,7 @@ fn read_batch(payload: &[u8], process: u32) -> Vec<Sent> {
 
 impl SimTransport {
     /// What becomes of the next message to HQ. Beats and syncs are late in proportion to the beat interval, which is 15 times shorter
-    /// here than in a store.
+    /// here than in a store: otherwise every restart would look like a twin.
     fn up(&self, subject: &str) -> Passage {
         let longest_ms = if subject.starts_with("ff.report.") { u64::MAX } else { self.presence_late_ms };
         self.line.passage(Leg::Up).into_iter().map(|ms| ms.min(longest_ms)).collect()
