@@ -257,9 +257,7 @@ impl Leader<'_> {
                         self.work.wake_at(&decision.plan, task, now_ms);
                     }
                     match &decision.event {
-                        Some(TaskEvent::CancelRequested { .. }) => {
-                            self.work.cancels.insert(decision.plan.clone());
-                        }
+                        Some(TaskEvent::CancelRequested { .. }) => drop(self.work.cancels.insert(decision.plan.clone())),
                         Some(TaskEvent::Dispatched(d)) => self.terminals.dispatched(&d.terminal, &d.boot, now_ms),
                         _ => {}
                     }

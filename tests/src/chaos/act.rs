@@ -204,7 +204,9 @@ impl Run {
         let late = twin.since.elapsed() > TWIN_WITHIN;
         assert!(!late || twin.noticed, "HQ did not notice two processes under {} within {TWIN_WITHIN:?}", twin.store);
         if !twin.noticed {
-            twin.noticed = self.registered(&twin.store).await.is_some_and(|r| r.id_in_use);
+            // Where a person has let one in before, the other is turned away at once: noticed, and no more than that.
+            let told = |r: TerminalRecord| r.id_in_use || r.rival_journal.is_some();
+            twin.noticed = self.registered(&twin.store).await.is_some_and(told);
         }
         let ends =
             twin.noticed && (self.rows.len() >= twin.until_rows || self.work.stop.load(std::sync::atomic::Ordering::Relaxed));

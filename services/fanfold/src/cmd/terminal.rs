@@ -87,7 +87,8 @@ pub struct LsArgs {
 /// Let another machine act under a terminal's id
 #[derive(Debug, Args)]
 #[command(after_help = "\
-`fanfold terminal ls --json` lists the journals heard of under an id (`journal`, `rivalJournal`).
+`fanfold terminal ls --json` lists the journals heard of under an id
+(`journal`, `rivalJournal`).
 
 Examples:
   fanfold terminal replace SH_0312                  # whoever is heard next
