@@ -29,7 +29,8 @@ Nothing older goes over anything newer, so services and readers need not stop,
 and a projector need not run. Where all was right nothing is written. Progress
 is told on stderr.
 
-A summary's document that is missing or damaged is written anew if the log still gives the very one that it names.
+A summary's document that is missing or damaged is written anew if the log
+still gives the very one that it names.
 Where it does not, the exit code is 1.
 
 Examples:

@@ -27,7 +27,8 @@ use crate::verify::{self, VerifyReport};
 compares bytes, compares every record of the state bucket with the log, and what
 the API tells readers, and looks for events the log has lost; the first
 difference is told and the exit code is 1 (VERIFY_FAILED).
-Where a published summary still is the plan's last word it is that summary, to the byte.
+Where a published summary still is the plan's last word it is that summary, to
+the byte.
 
 Examples:
   fanfold replay --plan plan_7788
