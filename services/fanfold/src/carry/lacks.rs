@@ -1,6 +1,7 @@
 //! What a server lacks when it is copied: a copy of a damaged store is a copy of the damage, and must say so.
 
 use fanfold_ledger::port::{GAPS_MAX, Ledger};
+use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::StreamFile;
@@ -76,7 +77,7 @@ pub(super) async fn look(ledger: &dyn Ledger, last_seq: u64, types: u64) -> Resu
     let mut next = 1;
     let mut events = ledger.read(vec!["ff.>".to_owned()], 1, last_seq).await?;
     while next <= last_seq
-        && let Some(stored) = documents::next(&mut events).await?
+        && let Some(stored) = events.next().await.transpose()?
     {
         if stored.seq > next {
             lacks.hole(next, stored.seq - 1);
@@ -89,10 +90,6 @@ pub(super) async fn look(ledger: &dyn Ledger, last_seq: u64, types: u64) -> Resu
     let found = documents::examine(ledger, None, last_seq, false).await?;
     lacks.documents = found.bad;
     lacks.bad_documents = found.named;
-    lacks.types = match tokio::time::timeout(documents::SILENCE, ledger.list_types()).await {
-        Ok(listed) => types.saturating_sub(listed?.len() as u64),
-        // One of them does not come; more is not known.
-        Err(_) => 1,
-    };
+    lacks.types = types.saturating_sub(ledger.list_types().await?.len() as u64);
     Ok(lacks)
 }

@@ -3,13 +3,11 @@
 //! A summary is a pure function of the log, and its event holds the sha256 of its bytes: a document that is lost can be computed again,
 //! and is taken only if it is the very one.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{PlanEvent, Summarised};
 use fanfold_domain::summary::Summary;
-use fanfold_ledger::port::{BoxStream, Ledger, LedgerError, Stored};
+use fanfold_ledger::port::{Ledger, LedgerError, Stored};
 use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::subjects::{LogSubject, SUMMARIES, plan_event};
@@ -21,8 +19,6 @@ use crate::patience;
 
 /// Documents named one by one.
 pub const NAMED_MAX: usize = 100;
-/// An event that does not come for so long is one the server counts and can't read.
-pub const SILENCE: Duration = Duration::from_secs(20);
 
 /// What is wrong with a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +91,7 @@ pub async fn examine(ledger: &dyn Ledger, plan: Option<&PlanId>, to: u64, mend: 
     let mut found = Documents::default();
     let filter = plan.map_or(SUMMARIES.to_owned(), |plan| plan_event(plan, "summarised"));
     let mut events = ledger.read(vec![filter], 1, to).await?;
-    while let Some(stored) = next(&mut events).await? {
+    while let Some(stored) = events.next().await.transpose()? {
         patience::alive();
         let Some((plan_id, summarised)) = read(&stored) else { continue };
         let Some(fault) = fault_of(ledger, &summarised.this.sha256).await? else {
@@ -113,14 +109,6 @@ pub async fn examine(ledger: &dyn Ledger, plan: Option<&PlanId>, to: u64, mend: 
         }
     }
     Ok(found)
-}
-
-/// The next event; `None` also when none comes for [`SILENCE`].
-pub(crate) async fn next(events: &mut BoxStream<Result<Stored, LedgerError>>) -> Result<Option<Stored>, LedgerError> {
-    match tokio::time::timeout(SILENCE, events.next()).await {
-        Ok(event) => event.transpose(),
-        Err(_) => Ok(None),
-    }
 }
 
 fn read(stored: &Stored) -> Option<(PlanId, Summarised)> {
@@ -148,7 +136,7 @@ async fn mend(ledger: &dyn Ledger, plan: &PlanId, seq: u64, summarised: &Summari
     let this = &summarised.this;
     let mut folder = Folder::new(ledger, plan, this.as_of_seq).await?;
     let mut events = ledger.read(filters(plan), 1, this.as_of_seq).await?;
-    while let Some(stored) = next(&mut events).await? {
+    while let Some(stored) = events.next().await.transpose()? {
         patience::alive();
         folder.apply(&stored);
     }
