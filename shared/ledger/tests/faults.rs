@@ -252,7 +252,7 @@ fn records(count: usize, value: &str) -> Vec<(String, Bytes)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_are_put_once_and_a_frozen_or_killed_server_loses_none_that_was_acknowledged() {
+async fn records_are_put_once_and_after_a_frozen_and_killed_server_all_are_as_they_were_put_last() {
     support::log_to_stderr();
     let (server, ledger) = support::ready().await;
     let before = ledger.state_extent().await.unwrap();
