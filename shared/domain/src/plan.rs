@@ -281,6 +281,13 @@ impl Plan {
         self.seal.as_ref().is_some_and(|(seal, _, _)| seal.count as usize == self.targets.len())
     }
 
+    /// Whether this is the final summary of a plan that was over when it was closed because its list is lost: it was made while the log
+    /// still had the list.
+    pub fn takes_final(&self, event: &PlanEvent) -> bool {
+        let is_final = matches!(event, PlanEvent::Summarised(summarised) if summarised.kind == SummaryKind::Final);
+        is_final && self.final_seq.is_some() && self.final_seq == self.closed_seq
+    }
+
     /// Whether the plan was closed before sequence `seq`.
     pub fn closed_before(&self, seq: u64) -> bool {
         self.closed_seq.is_some_and(|closed| closed < seq)
@@ -326,7 +333,7 @@ impl Plan {
                     self.final_seq = Some(seq);
                 }
             }
-            PlanEvent::Summarised(summarised) if self.final_seq.is_none() => {
+            PlanEvent::Summarised(summarised) if self.final_seq.is_none() || self.takes_final(&logged.event) => {
                 if summarised.kind == SummaryKind::Final {
                     self.final_seq = Some(seq);
                 }

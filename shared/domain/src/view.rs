@@ -59,7 +59,7 @@ impl PlanView {
         if logged.seq <= self.last_seq {
             return;
         }
-        if self.is_over() {
+        if self.is_over() && !self.plan.takes_final(&logged.event) {
             self.plan.ignored += 1;
             return;
         }

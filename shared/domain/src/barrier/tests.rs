@@ -68,6 +68,22 @@ fn a_plan_that_has_lost_targets_is_never_summed_up_and_ends_when_it_is_closed_or
 }
 
 #[test]
+fn the_final_summary_of_a_plan_whose_list_was_lost_later_is_still_its_last() {
+    let mut story = short();
+    story.all(0, &success()).all(1, &success()).plan(PlanEvent::CloseRequested(asked())).plan(PlanEvent::Closed);
+    let closed_seq = story.view.plan.closed_seq;
+    assert_eq!(story.view.plan.final_seq, closed_seq);
+    story.summarised(1, Update);
+    assert!(story.view.plan.summary.is_none() && story.view.plan.ignored == 1, "only the last word may follow");
+    story.summarised(4, Final);
+    let revision = |story: &Story| story.view.plan.summary.as_ref().map(|(s, _, _)| s.this.revision);
+    assert_eq!((revision(&story), story.view.plan.final_seq), (Some(4), Some(story.view.last_seq)));
+    assert!(story.view.plan.final_seq > closed_seq);
+    story.summarised(5, Final);
+    assert_eq!(revision(&story), Some(4), "there is one");
+}
+
+#[test]
 fn all_in_before_the_deadline_is_complete() {
     let mut story = Story::new(2);
     story.all(0, &success());
