@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use fanfold_domain::plan::SummaryKind;
+use fanfold_ledger::conformance::files::flip;
 use fanfold_ledger::port::{Buckets, Objects};
 use fanfold_terminal::host::Moment;
 use fanfold_tests::cli::Cli;
@@ -222,28 +223,6 @@ async fn down(mut up: Proc) {
     assert!(up.exited(SOON).await.success(), "{}", up.stderr());
 }
 
-/// Changes a byte in the middle of the last place where a stream's blocks hold these bytes.
-fn flip(data: &Path, stream: &str, part: &[u8]) {
-    let mut folders = vec![data.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            let is_block = path.extension().is_some_and(|e| e == "blk") && text(&path).contains(&format!("/{stream}/msgs/"));
-            if path.is_dir() {
-                folders.push(path);
-            } else if is_block {
-                let mut bytes = std::fs::read(&path).unwrap();
-                if let Some(at) = bytes.windows(part.len()).rposition(|window| window == part) {
-                    bytes[at + part.len() / 2] ^= 1;
-                    std::fs::write(&path, bytes).unwrap();
-                    return;
-                }
-            }
-        }
-    }
-    panic!("no block of {stream} has {}", String::from_utf8_lossy(part));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_that_changes_while_it_is_copied_comes_back() {
     let here = Stack::together(BIN).await;
@@ -292,7 +271,7 @@ async fn a_damaged_document_is_named_at_once_carried_away_and_written_anew() {
     let data = here.folder().join("data");
     here.cli().run(&["restore", &text(&dir), "--data", &text(&data)]).await.exits(0);
     for part in &parts {
-        flip(&data, "OBJ_fanfold-artifacts", part);
+        flip(&data, "OBJ_fanfold-artifacts", part).unwrap();
     }
 
     let (hq, cli) = up(&here, &data, "damaged").await;
@@ -334,7 +313,7 @@ async fn a_backup_of_a_log_with_a_hole_says_so_and_brings_the_rest_back() {
     let data = here.folder().join("data");
     here.cli().run(&["restore", &text(&dir), "--data", &text(&data)]).await.exits(0);
     let lost = here.hq.event("p", "a task is done", |e| e.name == "attempt.succeeded").await;
-    flip(&data, "FANFOLD", lost.subject.as_bytes());
+    flip(&data, "FANFOLD", lost.subject.as_bytes()).unwrap();
     let (hq, cli) = up(&here, &data, "damaged").await;
 
     let second = text(&here.folder().join("second"));

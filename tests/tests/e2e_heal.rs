@@ -8,12 +8,14 @@ use async_nats::jetstream;
 use bytes::Bytes;
 use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::summary::PlanVerdict;
+use fanfold_ledger::conformance::files::{blocks, flip};
 use fanfold_ledger::port::{Buckets, Log};
 use fanfold_tests::fleet::ids;
 use fanfold_tests::plans::{noop, with};
 use fanfold_tests::stack::Stack;
 use fanfold_tests::wait::{SOON, until};
 use fanfold_wire::record::Checkpoint;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const BIN: &str = env!("CARGO_BIN_EXE_fanfold-under-test");
@@ -217,24 +219,6 @@ async fn acknowledged_state_writes_that_a_killed_server_forgot_are_made_again() 
     }
 }
 
-/// Folder of the log's blocks.
-fn blocks(stack: &Stack) -> Vec<PathBuf> {
-    fn find(folder: &std::path::Path, found: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let path = entry.path();
-            if path.is_dir() {
-                find(&path, found);
-            } else if path.extension().is_some_and(|e| e == "blk") && path.to_string_lossy().contains("/FANFOLD/") {
-                found.push(path);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    find(stack.nats.data_dir(), &mut found);
-    found.sort_by_key(|p| p.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok()));
-    found
-}
-
 /// Plans with large inputs, so that the log has several blocks, around one plan that waits for a store all the time.
 async fn some_blocks(stack: &Stack) -> Vec<PathBuf> {
     stack.hq.submit(&noop("waiting", &ids(1, 41))).await;
@@ -245,7 +229,7 @@ async fn some_blocks(stack: &Stack) -> Vec<PathBuf> {
         stack.hq.summary(&format!("large_{n}"), SummaryKind::Final, SOON * 3).await;
     }
     settled(stack).await;
-    let blocks = blocks(stack);
+    let blocks = blocks(stack.nats.data_dir(), "FANFOLD").unwrap();
     assert!(blocks.len() >= 3, "{blocks:?}");
     blocks
 }
@@ -317,6 +301,35 @@ async fn a_removed_block_is_a_hole_that_every_account_over_it_tells_of() {
     let rebuilt = stack.cli().run(&["rebuild", "--json"]).await.exits(0).json();
     assert_eq!(rebuilt["removed"], json!(0), "{rebuilt:#}");
     assert!(rebuilt["kept"].as_u64() > Some(40), "{rebuilt:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_record_that_can_not_be_read_is_a_hole_in_every_account_over_it() {
+    const DEFERRED: &str = "ff.task.waiting.S_009.main.hq.-";
+    let mut stack = Stack::together(BIN).await;
+    let _east = stack.fleet("east", &ids(1, 8)).start().await;
+    stack.hq.online(8).await;
+    stack.hq.submit(&noop("waiting", &ids(1, 9))).await;
+    until("all but one are in", SOON, async || (stack.hq.succeeded("waiting").await == 8).then_some(())).await;
+    let last_under = async || stack.hq.ledger.last_under(DEFERRED).await.unwrap().map(|m| m.seq);
+    let lost = until("the last one is known to be offline", SOON, last_under).await;
+    stack.kill("all");
+    // In good order, so that the server believes its index afterwards and goes on counting the record.
+    kill_process(Pid::from_raw(stack.nats.pid().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+    stack.nats.exited().await;
+    flip(stack.nats.data_dir(), "FANFOLD", DEFERRED.as_bytes()).unwrap();
+    stack.nats.restart().await.unwrap();
+    stack.serve("all", &[]).await;
+    until("it is said", SOON, async || stack.service("all").stderr().contains("LOG_DAMAGED").then_some(())).await;
+
+    let _late = stack.fleet("late", &ids(9, 9)).start().await;
+    let last = stack.hq.summary("waiting", SummaryKind::Final, SOON * 3).await;
+    assert_eq!((last.counts.succeeded, last.verdict), (9, PlanVerdict::Reserved), "{last:?}");
+    let holes = stack.hq.plan("waiting").await.holes.expect("the record tells of it");
+    assert_eq!((holes.count, holes.from_seq, holes.to_seq), (1, lost, lost));
+    stack.cli().run(&["doctor", "--deep"]).await.exits(1).shows(&[&format!("#{lost} to #{lost}")]);
+    let said = stack.cli().run(&["replay", "--plan", "waiting", "--verify"]).await.exits(1);
+    assert!(said.stderr.contains("VERIFY_FAILED") && said.stderr.contains(&format!("#{lost}")), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

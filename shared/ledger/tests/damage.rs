@@ -3,9 +3,10 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use fanfold_ledger::conformance::files::{blocks, flip};
 use fanfold_ledger::jetstream::{JetStreamLedger, ProvisionOpts};
 use fanfold_ledger::port::{Log, TailItem};
 use fanfold_process::embedded::{EmbeddedConfig, EmbeddedServer};
@@ -13,36 +14,9 @@ use futures::StreamExt;
 
 use support::report;
 
+const LOG: &str = "FANFOLD";
 /// Beyond this something waits for ever.
 const BOUND: Duration = Duration::from_secs(90);
-
-/// Blocks of the log, the oldest first.
-fn blocks(folder: &Path) -> Vec<PathBuf> {
-    fn find(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let path = entry.path();
-            if path.is_dir() {
-                find(&path, found);
-            } else if path.extension().is_some_and(|e| e == "blk") && path.to_string_lossy().contains("/FANFOLD/") {
-                found.push(path);
-            }
-        }
-    }
-    let mut found = Vec::new();
-    find(folder, &mut found);
-    found.sort_by_key(|p| p.file_stem().and_then(|s| s.to_str()).and_then(|s| s.parse::<u64>().ok()));
-    found
-}
-
-/// Flips a bit of the record of a report, in the block that is not packed yet.
-fn damage_record(folder: &Path, n: usize) {
-    let path = blocks(folder).pop().unwrap();
-    let mut bytes = std::fs::read(&path).unwrap();
-    let subject = format!("ff.task.p.t{n}.main.by.T1");
-    let at = bytes.windows(subject.len()).position(|window| window == subject.as_bytes()).expect("it is in the block");
-    bytes[at + 4] ^= 1;
-    std::fs::write(&path, &bytes).unwrap();
-}
 
 /// A damaged log, and what keeps it there.
 struct Damaged {
@@ -111,7 +85,8 @@ fn all_but(last: u64, from: u64, to: u64) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_can_not_be_read_is_passed_over_and_told() {
     for lost in [0, 20, 39] {
-        let (log, ledger) = damaged(40, 300, |folder| damage_record(folder, lost)).await;
+        let (log, ledger) =
+            damaged(40, 300, |folder| flip(folder, LOG, format!("ff.task.p.t{lost}.main.by.T1").as_bytes()).unwrap()).await;
         let seq = lost as u64 + 1;
         let own = format!("ff.task.p.t{lost}.>");
         assert_eq!(seqs(&ledger, &own, 1, 40).await, [] as [u64; 0], "t{lost}");
@@ -133,7 +108,7 @@ async fn a_record_that_can_not_be_read_is_passed_over_and_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_block_that_can_not_be_unpacked_is_passed_over_and_told() {
     let in_the_middle = |folder: &Path| {
-        let blocks = blocks(folder);
+        let blocks = blocks(folder, LOG).unwrap();
         assert!(blocks.len() >= 4, "{blocks:?}");
         let mut bytes = std::fs::read(&blocks[1]).unwrap();
         let at = bytes.len() / 2;

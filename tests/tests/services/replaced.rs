@@ -15,12 +15,18 @@ async fn record(w: &World) -> TerminalRecord {
     list.terminals.into_iter().find(|t| t.id == TerminalId::new("S1").unwrap()).unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_journal_nobody_has_locks_nobody_out() {
+/// One terminal that was heard of, and its journal.
+async fn heard() -> (World, String) {
     let mut w = World::new().await;
     w.terminal("S1", |_, _| Act::Succeed(5));
     w.sleep(3_000).await;
     let journal = record(&w).await.journal;
+    (w, journal)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_nobody_has_locks_nobody_out() {
+    let (w, journal) = heard().await;
     for (wanted, force) in [("5f2c", false), (&journal[..3], false), ("", false), ("", true), ("abc", true)] {
         let body = json!({ "terminal": "S1", "journal": wanted, "force": force, "by": "ops" });
         let error = w.ask::<Replaced>("terminal.replace", body).await.unwrap_err();
@@ -34,10 +40,7 @@ async fn a_journal_nobody_has_locks_nobody_out() {
 
 #[tokio::test(start_paused = true)]
 async fn the_beginning_of_a_known_journal_lets_it_in() {
-    let mut w = World::new().await;
-    w.terminal("S1", |_, _| Act::Succeed(5));
-    w.sleep(3_000).await;
-    let journal = record(&w).await.journal;
+    let (w, journal) = heard().await;
     let body = json!({ "terminal": "S1", "journal": &journal[..6], "by": "ops" });
     let replaced: Replaced = w.ask("terminal.replace", body).await.unwrap();
     assert_eq!(replaced.journal.as_deref(), Some(journal.as_str()), "the whole of it");
@@ -49,10 +52,7 @@ async fn the_beginning_of_a_known_journal_lets_it_in() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_still_to_come_is_forced_in_and_its_tasks_say_why_they_wait() {
-    let mut w = World::new().await;
-    w.terminal("S1", |_, _| Act::Succeed(5));
-    w.sleep(3_000).await;
-    let journal = record(&w).await.journal;
+    let (w, journal) = heard().await;
     let body = |journal: &str| json!({ "terminal": "S1", "journal": journal, "force": true, "by": "ops" });
     let _: Replaced = w.ask("terminal.replace", body("0badcafe")).await.unwrap();
     w.submit("p", &["S1"], json!({})).await;

@@ -7,6 +7,7 @@ mod append;
 mod atomic;
 mod bus;
 mod fenced;
+pub mod files;
 mod read;
 mod store;
 
