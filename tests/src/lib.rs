@@ -23,6 +23,7 @@ pub mod cluster;
 pub mod fleet;
 pub mod hand;
 pub mod hq;
+pub mod left;
 pub mod plans;
 pub mod process;
 pub mod stack;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use fanfold_tests::left::{descendants, nothing_is_left};
 use fanfold_tests::process::Proc;
 use fanfold_tests::wait::{SOON, until};
 use rustix::process::Signal;
@@ -19,39 +20,6 @@ fn demo(folder: &Path, args: &[&str]) -> Proc {
     std::fs::create_dir_all(&temporary).unwrap();
     let environment = [("TMPDIR", temporary.to_str().unwrap()), ("FANFOLD_LOG", "error")];
     Proc::start("demo", BIN, &[&["demo"], args].concat(), folder, &environment)
-}
-
-/// Parent of a process, and whether it still runs (a zombie does not).
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    fields.next()?.parse().ok().filter(|_| state != "Z")
-}
-
-/// Everything a process has started, at any depth.
-fn descendants(pid: u32) -> BTreeSet<u32> {
-    let pids: Vec<u32> =
-        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-    let mut found = BTreeSet::from([pid]);
-    // Bounded by how deep processes are nested: each round adds a generation.
-    loop {
-        let before = found.len();
-        found.extend(
-            pids.iter().filter(|p| parent_of(**p).is_some_and(|parent| found.contains(&parent))).copied().collect::<Vec<_>>(),
-        );
-        if found.len() == before {
-            break;
-        }
-    }
-    found.remove(&pid);
-    found
-}
-
-async fn nothing_is_left(folder: &Path, processes: &BTreeSet<u32>) {
-    until("every process of it is gone", SOON, async || processes.iter().all(|p| parent_of(*p).is_none()).then_some(())).await;
-    let left: Vec<_> = std::fs::read_dir(folder.join("tmp")).unwrap().flatten().map(|e| e.path()).collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
 }
 
 fn names(value: &Value) -> BTreeSet<&str> {

@@ -1,7 +1,7 @@
 //! What can be said at the command line.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
@@ -48,15 +48,24 @@ impl Global {
     /// # Errors
     /// `USAGE`.
     pub fn refuse_server(&self, command: &str) -> Result<(), CliError> {
-        let env = |name: &str| std::env::var_os(name);
-        let url = self.nats.as_ref().filter(|url| env("FANFOLD_NATS").as_deref() != Some(OsStr::new(url)));
-        let creds = self.creds.as_ref().filter(|file| env("FANFOLD_NATS_CREDS").as_deref() != Some(file.as_os_str()));
-        let given = url.map(|_| "--nats").or(creds.map(|_| "--creds"));
+        let given = self.nats_given().map(|_| "--nats").or(self.creds_given().map(|_| "--creds"));
         given.map_or(Ok(()), |given| {
             Err(CliError::Usage(format!(
                 "`fanfold {command}` starts a server of its own and does not use {given}; `fanfold serve` works on a server that is there"
             )))
         })
+    }
+
+    /// The server, where it is not only the environment that names it.
+    pub fn nats_given(&self) -> Option<&str> {
+        let env = std::env::var_os("FANFOLD_NATS");
+        self.nats.as_deref().filter(|url| env.as_deref() != Some(OsStr::new(url)))
+    }
+
+    /// The credentials, where it is not only the environment that names them.
+    pub fn creds_given(&self) -> Option<&Path> {
+        let env = std::env::var_os("FANFOLD_NATS_CREDS");
+        self.creds.as_deref().filter(|file| env.as_deref() != Some(file.as_os_str()))
     }
 
     /// Who asks.

@@ -9,6 +9,7 @@ use fanfold_sdk::wire::domain::ids::TerminalId;
 use fanfold_sdk::{
     Handler, HandlerError, MemoryJournal, Registry, RunContext, Terminal, TerminalConfig, TerminalError, TerminalHandle,
 };
+use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
@@ -62,11 +63,12 @@ impl Crowd {
     /// # Errors
     /// What keeps a connection or a terminal from starting.
     pub async fn start(spec: &CrowdSpec) -> Result<Self, TerminalError> {
-        let mut crowd = Self { connections: Vec::new(), terminals: Vec::new() };
-        for n in 0..spec.connections.clamp(1, spec.terminals.max(1)) {
+        // All at once: each waits a moment before it connects, as terminals do.
+        let connecting = (0..spec.connections.clamp(1, spec.terminals.max(1))).map(|n| {
             let name = format!("fanfold-crowd-{n}");
-            crowd.connections.push(connect(ConnectionOptions { url: spec.url.clone(), name, ..Default::default() }).await?);
-        }
+            connect(ConnectionOptions { url: spec.url.clone(), name, ..Default::default() })
+        });
+        let mut crowd = Self { connections: try_join_all(connecting).await?, terminals: Vec::new() };
         let (journal, registry) = (Arc::new(MemoryJournal::new()), Registry::new().with("noop", 1, Arc::new(Instant)));
         for (n, connection) in (0..spec.terminals).zip(crowd.connections.iter().cycle()) {
             // A name made of letters and digits is an id.

@@ -64,10 +64,7 @@ pub async fn run(args: &BenchArgs, nats: Option<&str>, as_json: bool, out: &Out,
     };
     let url = nats.map_or_else(|| embedded.as_ref().map(EmbeddedServer::url).unwrap_or_default(), ToOwned::to_owned);
     let server_pid = embedded.as_ref().map(EmbeddedServer::pid);
-    let result = tokio::select! {
-        result = measure(args, &url, server_pid, folder.path(), out) => result,
-        () = shutdown.wait() => Err(CliError::Interrupted),
-    };
+    let result = measure(args, &url, server_pid, folder.path(), out, &shutdown).await;
     if let Some(server) = &embedded {
         server.stop().await;
     }
@@ -86,18 +83,28 @@ async fn measure(
     server_pid: Option<u32>,
     folder: &Path,
     out: &Out,
+    shutdown: &Shutdown,
 ) -> Result<BenchReport, CliError> {
     let durable = server_pid.map(|_| args.durable);
-    let mut bench = Bench::start(args, url, server_pid, durable, folder, out).await?;
+    let mut bench = unless(shutdown, Bench::start(args, url, server_pid, durable, folder, out)).await?;
     let bar = progress(args, out);
     let mut runs = Vec::new();
     for n in 0..args.runs {
-        runs.push(bench.run(args, n, &bar).await?);
+        runs.push(bench.run(args, n, &bar, shutdown).await?);
     }
     bar.finish_and_clear();
     let report = BenchReport::of(args, args.terminals(), durable, &runs, bench.usage());
     bench.crowd.close();
     Ok(report)
+}
+
+/// Goes on with it until a signal comes.
+async fn unless<T>(shutdown: &Shutdown, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    tokio::select! {
+        biased;
+        () = shutdown.wait() => Err(CliError::Interrupted),
+        done = work => done,
+    }
 }
 
 fn progress(args: &BenchArgs, out: &Out) -> ProgressBar {
@@ -127,7 +134,14 @@ impl Bench {
     ) -> Result<Self, CliError> {
         let (services, crowd) = (folder.join("services.toml"), folder.join("crowd.json"));
         written(&services, &format!("[dispatcher]\ninFlight = {}\nbeatMs = {}\n", args.window(), args.beat_ms))?;
-        let serve: [&OsStr; 5] = ["serve".as_ref(), "--nats".as_ref(), url.as_ref(), "--config".as_ref(), services.as_os_str()];
+        let serve: [&OsStr; 6] = [
+            "serve".as_ref(),
+            "--until-stdin-ends".as_ref(),
+            "--nats".as_ref(),
+            url.as_ref(),
+            "--config".as_ref(),
+            services.as_os_str(),
+        ];
         let mut hq = ChildProcess::start("the services", serve)?;
         hq.hear("serving", START_WITHIN).await?;
         let ledger = Arc::new(JetStreamLedger::connect(ConnectOpts::new(url, "fanfold-bench")).await?);
@@ -181,17 +195,19 @@ impl Bench {
         [Usage::of(self.server_pid), Usage::of(self.hq.pid()), Usage::of(self.crowd.pid())]
     }
 
-    async fn run(&mut self, args: &BenchArgs, n: u32, bar: &ProgressBar) -> Result<Run, CliError> {
+    async fn run(&mut self, args: &BenchArgs, n: u32, bar: &ProgressBar, shutdown: &Shutdown) -> Result<Run, CliError> {
         let before = self.usage();
         let (log, state) = (self.ledger.stream_size(Measured::Log).await?, self.ledger.stream_size(Measured::State).await?);
         bar.set_message(format!("run {}: job", n + 1));
-        let job = job::run(&self.ledger, args, n, |tasks| bar.inc(tasks)).await?;
-        job::settled(&self.ledger).await?;
+        let job = unless(shutdown, job::run(&self.ledger, args, n, |tasks| bar.inc(tasks))).await?;
+        unless(shutdown, job::settled(&self.ledger)).await?;
         let after = self.usage();
         let (log_now, state_now) =
             (self.ledger.stream_size(Measured::Log).await?, self.ledger.stream_size(Measured::State).await?);
         bar.set_message(format!("run {}: floor", n + 1));
+        // Never broken off: it makes streams on the server, and takes them away again.
         let floor_per_s = self.floor(args.tasks as usize, job.sizes).await?;
+        unless(shutdown, async { Ok(()) }).await?;
         let cpu = |i: usize| after.get(i).zip(before.get(i)).map_or(0.0, |(a, b)| a.cpu_s - b.cpu_s);
         Ok(Run {
             floor_per_s,

@@ -25,7 +25,9 @@ Server, services and terminals run on this machine, each a process of its own.
 A task is handed out, answered at once with a result of about 300 bytes, folded,
 projected and summarised. The floor is the same three messages a task, published
 by one client and acknowledged, with nothing else done.
-With --nats the given server is measured.")]
+With --nats the given server is measured, without credentials. Services of the
+bench serve on it, and its log keeps the plans: use one of your own. A server
+that only the environment names is left alone.")]
 pub struct BenchArgs {
     /// Tasks of a run, over all its plans
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -85,8 +87,11 @@ pub async fn run(args: &BenchArgs, global: &Global, out: &Out) -> Result<Exit, C
     if args.plans > args.tasks {
         return Err(CliError::Usage(format!("{} plans for {} tasks: some would have none", args.plans, args.tasks)));
     }
+    if global.creds_given().is_some() {
+        return Err(CliError::Usage("`fanfold bench` measures a server without credentials and does not use --creds".to_owned()));
+    }
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
-    bench::run(args, global.nats.as_deref(), global.json, out, shutdown).await
+    bench::run(args, global.nats_given(), global.json, out, shutdown).await
 }
 
 /// Run a crowd of terminals; started by the bench
@@ -103,13 +108,9 @@ pub struct CrowdArgs {
 /// A spec that can't be read; what keeps terminals from starting.
 pub async fn run_host(args: &CrowdArgs, out: &Out) -> Result<Exit, CliError> {
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
-    let text = super::read_file(&args.spec)?;
-    let spec: CrowdSpec =
-        serde_json::from_slice(&text).map_err(|e| CliError::input("BAD_SPEC", format!("{}: {e}", args.spec.display())))?;
-    let say = |line: &str| {
-        // Nobody listening means that the parent is gone; stdin says so too.
-        let _ = out.text(line);
-    };
-    run_crowd(&spec, shutdown, say).await.map_err(|e| CliError::input(e.code(), e.to_string()))?;
+    let spec: CrowdSpec = super::read_spec(&args.spec)?;
+    run_crowd(&spec, shutdown, |line| super::tell_parent(out, line))
+        .await
+        .map_err(|e| CliError::input(e.code(), e.to_string()))?;
     Ok(Exit::Ok)
 }

@@ -149,13 +149,9 @@ pub struct TerminalHostArgs {
 /// A spec that can't be read; what keeps terminals from starting.
 pub async fn run_host(args: &TerminalHostArgs, out: &Out) -> Result<Exit, CliError> {
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
-    let text = super::read_file(&args.spec)?;
-    let spec: HostSpec =
-        serde_json::from_slice(&text).map_err(|e| CliError::input("BAD_SPEC", format!("{}: {e}", args.spec.display())))?;
-    let say = |line: &str| {
-        // Nobody listening means that the parent is gone; stdin says so too.
-        let _ = out.text(line);
-    };
-    run_process(spec, shutdown, say).await.map_err(|e| CliError::input(e.code(), e.to_string()))?;
+    let spec: HostSpec = super::read_spec(&args.spec)?;
+    run_process(spec, shutdown, |line| super::tell_parent(out, line))
+        .await
+        .map_err(|e| CliError::input(e.code(), e.to_string()))?;
     Ok(Exit::Ok)
 }

@@ -22,6 +22,7 @@ use std::path::Path;
 use fanfold_domain::ids::{PlanId, TaskId, TerminalId};
 
 use crate::error::CliError;
+use crate::out::Out;
 
 /// Largest file a command reads, in bytes.
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -47,6 +48,16 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
         _ => Err(format!("`{text}` is not a label; write key=value")),
     }
+}
+
+/// Reads what a process of simulated terminals is to run.
+pub(crate) fn read_spec<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, CliError> {
+    serde_json::from_slice(&read_file(path)?).map_err(|e| CliError::input("BAD_SPEC", format!("{}: {e}", path.display())))
+}
+
+/// Says a line to whoever started this process. Nobody listening means that it is gone; stdin says so too.
+pub(crate) fn tell_parent(out: &Out, line: &str) {
+    let _ = out.text(line);
 }
 
 /// Reads a file, or stdin for `-`; bounded by [`FILE_BYTES_MAX`].

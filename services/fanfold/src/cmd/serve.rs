@@ -9,6 +9,7 @@ use fanfold_ledger::port::Ledger;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::server_url::shown_url;
 use serde_json::json;
+use tokio::io::AsyncReadExt;
 
 use super::up::read_config;
 use crate::cli::Global;
@@ -41,6 +42,9 @@ pub struct ServeArgs {
     /// TOML file with bounds and clocks of the services
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// End when stdin does: whoever started this process is gone
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
 }
 
 /// Runs until a signal.
@@ -49,6 +53,14 @@ pub struct ServeArgs {
 /// What keeps it from starting; a service that died.
 pub async fn run(args: &ServeArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
+    if args.until_stdin_ends {
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move {
+            // Nothing is said on stdin: whatever comes of reading it is its end.
+            let _ = tokio::io::stdin().read(&mut [0]).await;
+            shutdown.trigger();
+        });
+    }
     let config = read_config(args.config.as_deref())?;
     let roles = if args.role.is_empty() { Role::ALL.to_vec() } else { args.role.clone() };
     let url = server_url(global.nats.as_deref());
