@@ -1,18 +1,19 @@
-//! A crowd for measurements: very many terminals in one process, over few connections, with memory journals and instant handlers.
+//! A crowd for measurements: very many terminals in one process, over few connections, with instant handlers and no journal on disk.
+//!
+//! Each keeps the rules of [`fanfold_sdk::holds`], as every terminal does. What makes it light is that one loop drives all terminals
+//! of a connection, where the library gives each its own tasks.
 
-use std::sync::Arc;
+mod group;
+mod member;
 
-use async_trait::async_trait;
 use fanfold_process::shutdown::Shutdown;
-use fanfold_sdk::connection::{Connection, ConnectionOptions, connect};
-use fanfold_sdk::wire::domain::ids::TerminalId;
-use fanfold_sdk::{
-    Handler, HandlerError, MemoryJournal, Registry, RunContext, Terminal, TerminalConfig, TerminalError, TerminalHandle,
-};
+use fanfold_sdk::TerminalError;
+use fanfold_sdk::connection::{ConnectionOptions, connect};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use tokio::task::JoinSet;
+
+use self::group::Group;
 
 /// What a crowd is told, as JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,26 +36,10 @@ pub fn crowd_id(n: u32) -> String {
     format!("S{n:06}")
 }
 
-/// Answers `noop@1` at once, with a result of about 300 bytes.
-struct Instant;
-
-#[async_trait]
-impl Handler for Instant {
-    async fn run(&self, ctx: RunContext) -> Result<Box<RawValue>, HandlerError> {
-        let target = &ctx.task.target;
-        let result = json!({
-            "store": target, "appVersion": "4.18.0", "lines": 48_211, "errors": 17, "warnings": 240,
-            "levels": { "INFO": 47_954, "WARN": 240, "ERROR": 17 }, "first": "2026-09-17T08:00:01+08:00",
-            "last": "2026-09-17T21:59:58+08:00", "configSha256": "2f7a8896b386711189137684dc4338d13497e27abb1bde9c06db5919e231e7ad",
-        });
-        to_raw_value(&result).map_err(|e| HandlerError::new("INTERNAL", e.to_string()))
-    }
-}
-
-/// The running crowd.
+/// The running crowd; it ends when it is dropped.
 pub struct Crowd {
-    connections: Vec<Connection>,
-    terminals: Vec<TerminalHandle>,
+    groups: JoinSet<()>,
+    terminals: usize,
 }
 
 impl Crowd {
@@ -63,35 +48,37 @@ impl Crowd {
     /// # Errors
     /// What keeps a connection or a terminal from starting.
     pub async fn start(spec: &CrowdSpec) -> Result<Self, TerminalError> {
+        let connections = spec.connections.clamp(1, spec.terminals.max(1));
         // All at once: each waits a moment before it connects, as terminals do.
-        let connecting = (0..spec.connections.clamp(1, spec.terminals.max(1))).map(|n| {
+        let connecting = (0..connections).map(|n| {
             let name = format!("fanfold-crowd-{n}");
             connect(ConnectionOptions { url: spec.url.clone(), name, ..Default::default() })
         });
-        let mut crowd = Self { connections: try_join_all(connecting).await?, terminals: Vec::new() };
-        let (journal, registry) = (Arc::new(MemoryJournal::new()), Registry::new().with("noop", 1, Arc::new(Instant)));
-        for (n, connection) in (0..spec.terminals).zip(crowd.connections.iter().cycle()) {
-            // A name made of letters and digits is an id.
-            let Ok(id) = TerminalId::new(&crowd_id(n)) else { continue };
-            let config = TerminalConfig {
-                slots: spec.slots,
-                beat_interval_ms: spec.beat_interval_ms,
-                connects: Some(connection.connects.clone()),
-                ..TerminalConfig::new(id)
-            };
-            crowd.terminals.push(Terminal::start(connection.client.clone(), config, registry.clone(), journal.clone()).await?);
+        let mut crowd = Self { groups: JoinSet::new(), terminals: 0 };
+        for (first, connection) in (0..connections).zip(try_join_all(connecting).await?) {
+            let ids = (first..spec.terminals).step_by(connections as usize).map(crowd_id);
+            let group = Group::start(connection, ids, spec).await?;
+            crowd.terminals += group.len();
+            crowd.groups.spawn(group.run());
         }
         Ok(crowd)
     }
 
     /// How many terminals run.
     pub fn len(&self) -> usize {
-        self.terminals.len()
+        self.terminals
     }
 
     /// Whether none runs.
     pub fn is_empty(&self) -> bool {
-        self.terminals.is_empty()
+        self.terminals == 0
+    }
+
+    /// Waits for a group to end; they end only when their connection does.
+    async fn ended(&mut self) {
+        if self.groups.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -101,13 +88,14 @@ impl Crowd {
 /// As [`Crowd::start`].
 pub async fn run_crowd(spec: &CrowdSpec, shutdown: Shutdown, say: impl Fn(&str)) -> Result<(), TerminalError> {
     use tokio::io::AsyncReadExt;
-    let crowd = Crowd::start(spec).await?;
+    let mut crowd = Crowd::start(spec).await?;
     say(&format!("ready {}", crowd.len()));
     let (mut stdin, mut end) = (tokio::io::stdin(), [0_u8; 1]);
     tokio::select! {
         // Nothing is said on stdin: whatever comes of reading it, whoever started this process is gone.
         _ = stdin.read(&mut end) => {}
         () = shutdown.wait() => {}
+        () = crowd.ended() => tracing::error!("a connection of the crowd has ended for good"),
     }
     Ok(())
 }
