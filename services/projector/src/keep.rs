@@ -94,6 +94,11 @@ impl Keep {
         }
     }
 
+    /// Whether an audit runs or begins with the next look: every record must be as the fold has it.
+    pub(crate) fn compares(&self) -> bool {
+        self.running.is_some() || self.due.is_some() || self.rolling_at.is_some_and(|at| at <= Instant::now())
+    }
+
     /// Whether the checkpoint is to be written although the log has not moved.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint

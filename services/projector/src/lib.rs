@@ -9,6 +9,7 @@
 
 pub mod audit;
 mod flush;
+mod hold;
 mod keep;
 mod tally;
 
@@ -30,6 +31,9 @@ use tokio::time::Instant;
 pub struct ProjectorConfig {
     /// From a change to its flush, in milliseconds: what changes twice meanwhile is written once.
     pub flush_ms: u64,
+    /// While more than a thousand tasks change between two flushes, the record of one that has not ended waits at most so long, in
+    /// milliseconds; 0: not at all.
+    pub hold_ms: u64,
     /// After so long without a checkpoint of the other projector, while the log moved on, this one takes over, in milliseconds.
     pub lease_ms: u64,
     /// Between two comparisons of the whole bucket with the log where nothing looks wrong, in seconds; 0: never.
@@ -38,7 +42,7 @@ pub struct ProjectorConfig {
 
 impl Default for ProjectorConfig {
     fn default() -> Self {
-        Self { flush_ms: 100, lease_ms: 3_000, audit_s: 3_600 }
+        Self { flush_ms: 100, hold_ms: 3_000, lease_ms: 3_000, audit_s: 3_600 }
     }
 }
 
@@ -115,6 +119,7 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
         revision: found.as_ref().map_or(0, |e| e.revision),
         written_seq: 0,
         flush: flush::Flush::default(),
+        hold: hold::Hold::default(),
         at: Instant::now(),
         took: Duration::ZERO,
         keep: keep::Keep::begin(deps, checkpoint.as_ref(), found.as_ref().map_or(0, |e| e.revision), healed).await?,
@@ -146,7 +151,7 @@ async fn write(deps: &Deps, shutdown: &Shutdown) -> Result<Ended, LedgerError> {
             let model = deps.open.read();
             (model.seq(), model.mark(), missing_to(model.gaps(), model.seq()))
         };
-        let taken = changes.take();
+        let taken = writer.pass(changes.take(), ending);
         if !taken.is_empty() || seq > writer.written_seq || writer.keep.wants_checkpoint() {
             if !writer.write(&taken, seq, (mark, missing)).await? {
                 return Ok(Ended::Refused);
@@ -166,6 +171,7 @@ struct Writer<'d> {
     revision: u64,
     written_seq: u64,
     flush: flush::Flush,
+    hold: hold::Hold,
     /// When the checkpoint was last known to be this writer's.
     at: Instant,
     /// How long the last flush took.
@@ -180,6 +186,15 @@ impl Writer<'_> {
     fn pause(&self) -> Duration {
         let flush = Duration::from_millis(self.deps.config.flush_ms);
         (self.took * PAUSE_FOR_FLUSH).clamp(flush, flush * PAUSE_MAX)
+    }
+
+    /// What is to be written of what changed; nothing waits while the bucket is compared with the log, or at the end.
+    fn pass(&mut self, taken: Changes, ending: bool) -> Changes {
+        let most = if ending || self.keep.compares() { 0 } else { self.deps.config.hold_ms };
+        let model = self.deps.open.read();
+        self.hold.pass(taken, Duration::from_millis(most), Instant::now(), |plan| {
+            model.plan(plan).map(|view| (view.is_over(), &view.finals))
+        })
     }
 
     /// Writes what the fold has no more: plans that ended since the checkpoint. Where there is none the audit writes what is missing.

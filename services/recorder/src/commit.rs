@@ -8,6 +8,7 @@ use fanfold_ledger::port::{Append, Appended, LedgerError};
 use fanfold_process::rates::Seldom;
 use fanfold_wire::terminal::{ReportStatus, refusal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::Deps;
 use crate::answers::{Examined, refused, retry, settled};
@@ -17,9 +18,10 @@ const REQUESTS_PER_COMMIT: usize = 1_000;
 /// Reports taken into one commit, at least one request.
 const REPORTS_PER_COMMIT: usize = 1_000;
 /// After a commit of so many requests the next one waits a moment for more to come: a commit costs the server about as much for a few
-/// events as for hundreds. A lone report waits for nothing.
+/// events as for hundreds. As long as the last one took, which is longer where the server has much to do. A lone report waits for nothing.
 const BUSY_REQUESTS: usize = 32;
 const GATHER: Duration = Duration::from_millis(8);
+const GATHER_MAX: Duration = Duration::from_millis(25);
 
 /// A failure of a kind is said once in so long.
 const SAID_PAUSE_MS: i64 = 5_000;
@@ -29,14 +31,15 @@ const SAID_KEPT: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
 pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
     let mut said = Seldom::new(SAID_PAUSE_MS, SAID_KEPT);
     let mut taken = Vec::with_capacity(REQUESTS_PER_COMMIT);
-    let mut busy = false;
+    let (mut busy, mut took) = (false, Duration::ZERO);
     while queue.recv_many(&mut taken, REQUESTS_PER_COMMIT).await > 0 {
         if busy && taken.len() < REQUESTS_PER_COMMIT {
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(took.clamp(GATHER, GATHER_MAX)).await;
             let more = std::iter::from_fn(|| queue.try_recv().ok());
             taken.extend(more.take(REQUESTS_PER_COMMIT - taken.len()));
         }
         busy = taken.len() >= BUSY_REQUESTS;
+        let begun = Instant::now();
         let mut requests = std::mem::take(&mut taken).into_iter().peekable();
         while requests.peek().is_some() {
             let mut group = Vec::new();
@@ -48,6 +51,7 @@ pub(crate) async fn run(deps: Deps, mut queue: mpsc::Receiver<Examined>) {
             }
             commit(&deps, group, &mut said).await;
         }
+        took = begun.elapsed();
     }
 }
 

@@ -107,7 +107,8 @@ impl Process {
                 tokio::spawn(fanfold_dispatcher::run(fanfold_dispatcher::Deps { ledger, open, clock, config }, end))
             }
             Role::Projector => {
-                let config = fanfold_projector::ProjectorConfig { flush_ms: 25, lease_ms: 900, audit_s: self.audit_s };
+                let config =
+                    fanfold_projector::ProjectorConfig { flush_ms: 25, hold_ms: 500, lease_ms: 900, audit_s: self.audit_s };
                 tokio::spawn(fanfold_projector::run(fanfold_projector::Deps { ledger, open, config }, end))
             }
             Role::Convergence => {
