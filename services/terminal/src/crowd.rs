@@ -1,6 +1,7 @@
 //! A crowd for measurements: very many terminals in one process, over few connections, with memory journals and instant handlers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use fanfold_process::shutdown::Shutdown;
@@ -15,7 +16,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 /// What a crowd is told, as JSON.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CrowdSpec {
     /// The server.
@@ -28,6 +29,9 @@ pub struct CrowdSpec {
     pub beat_interval_ms: u64,
     /// Tasks at once at each terminal.
     pub slots: u32,
+    /// How long a task takes, in milliseconds.
+    #[serde(default)]
+    pub work_ms: u64,
 }
 
 /// Id of the `n`th terminal of a crowd.
@@ -35,19 +39,31 @@ pub fn crowd_id(n: u32) -> String {
     format!("S{n:06}")
 }
 
-/// Answers `noop@1` at once, with a result of about 300 bytes.
-struct Instant;
+/// A result of about 300 bytes, as a crowd's terminal answers for a store.
+///
+/// # Errors
+/// None: it can be written as JSON.
+pub fn crowd_result(store: &str) -> Result<Box<RawValue>, serde_json::Error> {
+    let result = json!({
+        "store": store, "appVersion": "4.18.0", "lines": 48_211, "errors": 17, "warnings": 240,
+        "levels": { "INFO": 47_954, "WARN": 240, "ERROR": 17 }, "first": "2026-09-17T08:00:01+08:00",
+        "last": "2026-09-17T21:59:58+08:00", "configSha256": "2f7a8896b386711189137684dc4338d13497e27abb1bde9c06db5919e231e7ad",
+    });
+    to_raw_value(&result)
+}
+
+/// Answers `noop@1` after a fixed time, or at once.
+struct Answers {
+    after: Duration,
+}
 
 #[async_trait]
-impl Handler for Instant {
+impl Handler for Answers {
     async fn run(&self, ctx: RunContext) -> Result<Box<RawValue>, HandlerError> {
-        let target = &ctx.task.target;
-        let result = json!({
-            "store": target, "appVersion": "4.18.0", "lines": 48_211, "errors": 17, "warnings": 240,
-            "levels": { "INFO": 47_954, "WARN": 240, "ERROR": 17 }, "first": "2026-09-17T08:00:01+08:00",
-            "last": "2026-09-17T21:59:58+08:00", "configSha256": "2f7a8896b386711189137684dc4338d13497e27abb1bde9c06db5919e231e7ad",
-        });
-        to_raw_value(&result).map_err(|e| HandlerError::new("INTERNAL", e.to_string()))
+        if !self.after.is_zero() {
+            tokio::time::sleep(self.after).await;
+        }
+        crowd_result(ctx.task.target.as_str()).map_err(|e| HandlerError::new("INTERNAL", e.to_string()))
     }
 }
 
@@ -55,6 +71,8 @@ impl Handler for Instant {
 pub struct Crowd {
     connections: Vec<Connection>,
     terminals: Vec<TerminalHandle>,
+    /// Syncs answered and not answered of each terminal at the last `mark`.
+    marked: Vec<(u64, u64)>,
 }
 
 impl Crowd {
@@ -68,8 +86,9 @@ impl Crowd {
             let name = format!("fanfold-crowd-{n}");
             connect(ConnectionOptions { url: spec.url.clone(), name, ..Default::default() })
         });
-        let mut crowd = Self { connections: try_join_all(connecting).await?, terminals: Vec::new() };
-        let (journal, registry) = (Arc::new(MemoryJournal::new()), Registry::new().with("noop", 1, Arc::new(Instant)));
+        let mut crowd = Self { connections: try_join_all(connecting).await?, terminals: Vec::new(), marked: Vec::new() };
+        let answers = Answers { after: Duration::from_millis(spec.work_ms) };
+        let (journal, registry) = (Arc::new(MemoryJournal::new()), Registry::new().with("noop", 1, Arc::new(answers)));
         for (n, connection) in (0..spec.terminals).zip(crowd.connections.iter().cycle()) {
             // A name made of letters and digits is an id.
             let Ok(id) = TerminalId::new(&crowd_id(n)) else { continue };
@@ -93,21 +112,52 @@ impl Crowd {
     pub fn is_empty(&self) -> bool {
         self.terminals.is_empty()
     }
+
+    /// Syncs answered and not answered, by terminal.
+    fn syncs(&self) -> Vec<(u64, u64)> {
+        let of = |terminal: &TerminalHandle| {
+            let stats = terminal.stats();
+            (stats.syncs, stats.syncs_unanswered)
+        };
+        self.terminals.iter().map(of).collect()
+    }
+
+    /// One line of numbers since the last `mark`: `stats`, the fewest syncs any terminal had answered, the most any asked, and of all
+    /// terminals together those answered and those not.
+    fn stats(&self) -> String {
+        let (mut least, mut most, mut answered, mut not) = (u64::MAX, 0, 0, 0);
+        for (i, now) in self.syncs().into_iter().enumerate() {
+            let before = self.marked.get(i).copied().unwrap_or_default();
+            let (a, n) = (now.0 - before.0, now.1 - before.1);
+            (least, most, answered, not) = (least.min(a), most.max(a + n), answered + a, not + n);
+        }
+        format!("stats {least} {most} {answered} {not}")
+    }
 }
 
-/// Runs a crowd as a process of its own until stdin or a signal ends it. Says `ready N` through `say`.
+/// Runs a crowd as a process of its own until stdin or a signal ends it. Says `ready N` through `say`, and answers `mark` and `stats`.
 ///
 /// # Errors
 /// As [`Crowd::start`].
 pub async fn run_crowd(spec: &CrowdSpec, shutdown: Shutdown, say: impl Fn(&str)) -> Result<(), TerminalError> {
-    use tokio::io::AsyncReadExt;
-    let crowd = Crowd::start(spec).await?;
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let mut crowd = Crowd::start(spec).await?;
     say(&format!("ready {}", crowd.len()));
-    let (mut stdin, mut end) = (tokio::io::stdin(), [0_u8; 1]);
-    tokio::select! {
-        // Nothing is said on stdin: whatever comes of reading it, whoever started this process is gone.
-        _ = stdin.read(&mut end) => {}
-        () = shutdown.wait() => {}
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line,
+            () = shutdown.wait() => return Ok(()),
+        };
+        match line {
+            Ok(Some(line)) if line.trim() == "mark" => {
+                crowd.marked = crowd.syncs();
+                say("marked");
+            }
+            Ok(Some(line)) if line.trim() == "stats" => say(&crowd.stats()),
+            Ok(Some(_)) => {}
+            // Whoever started this process is gone.
+            Ok(None) | Err(_) => return Ok(()),
+        }
     }
-    Ok(())
 }
