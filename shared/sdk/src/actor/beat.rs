@@ -61,7 +61,7 @@ impl BeatClock {
 
     fn beaten(&mut self, chance: &Chance, interval_ms: u64) {
         self.owed = false;
-        self.next = Instant::now() + chance.spread(interval_ms);
+        self.next = chance.tick_after(interval_ms);
     }
 }
 

@@ -54,7 +54,11 @@ impl SyncClock {
     fn answered(&mut self, chance: &Chance, next: SyncNext, interval_ms: u64) {
         self.failures = 0;
         let pause_ms = match next {
-            SyncNext::Normal | SyncNext::InUse => interval_ms,
+            SyncNext::Normal => {
+                self.next = chance.tick_after(interval_ms);
+                return;
+            }
+            SyncNext::InUse => interval_ms,
             SyncNext::Soon | SyncNext::Later(None) => SOON_MS,
             SyncNext::Later(Some(ms)) => ms.clamp(*LATER_MS.start(), *LATER_MS.end()),
         };
