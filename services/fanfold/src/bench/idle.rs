@@ -10,12 +10,16 @@ use super::stage::{Shown, Stage};
 use crate::error::CliError;
 use crate::render::format::number;
 
+/// A registry that was not written for so long is complete.
+const STILL: Duration = Duration::from_secs(4);
+const LOOK: Duration = Duration::from_millis(500);
+
 /// CPU of server and services while terminals only beat
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   fanfold bench idle
-  fanfold bench idle --terminals 10000 --settle-s 20 --seconds 30")]
+  fanfold bench idle --terminals 10000 --seconds 30")]
 pub struct IdleArgs {
     /// Terminals
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=200_000))]
@@ -26,8 +30,8 @@ pub struct IdleArgs {
     /// Heartbeat interval, in milliseconds
     #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(50..=600_000))]
     pub beat_ms: u64,
-    /// Seconds before it is measured
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    /// Seconds they may take to settle; until the registry is written
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(0..=3_600))]
     pub settle_s: u64,
     /// Seconds it is measured
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -57,6 +61,20 @@ fn tenth(figure: f64) -> f64 {
     (figure * 10.0).round() / 10.0
 }
 
+/// Waits until every terminal is in the registry: nothing is written there any more.
+async fn settled(args: &IdleArgs, stage: &Stage<'_>) -> Result<(), CliError> {
+    let begun = tokio::time::Instant::now();
+    let (mut last, mut since) = (u64::MAX, begun);
+    while since.elapsed() < STILL && begun.elapsed() < Duration::from_secs(args.settle_s) {
+        tokio::time::sleep(LOOK).await;
+        let now = stage.written().await?.registry;
+        if now != last {
+            (last, since) = (now, tokio::time::Instant::now());
+        }
+    }
+    Ok(())
+}
+
 /// Starts the terminals, lets them settle, and measures.
 pub(super) async fn measure(args: &IdleArgs, stage: &mut Stage<'_>) -> Result<Shown, CliError> {
     stage.say("starting the services");
@@ -71,7 +89,7 @@ pub(super) async fn measure(args: &IdleArgs, stage: &mut Stage<'_>) -> Result<Sh
     };
     stage.ground.crowd(spec).await?;
     stage.say("letting them settle");
-    tokio::time::sleep(Duration::from_secs(args.settle_s)).await;
+    settled(args, stage).await?;
     stage.say("measuring");
     let (before, written) = (stage.used(), stage.written().await?);
     let begun = tokio::time::Instant::now();
