@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     async fn put(ledger: &MemoryLedger, names: impl IntoIterator<Item = u32>) {
-        let record = |n| (format!("plan.p{n:03}"), Bytes::from(n.to_string()));
+        let record = |n: u32| (format!("plan.p{n:03}"), Bytes::from(n.to_string()));
         ledger.put_state(names.into_iter().map(record).collect()).await.unwrap();
     }
 

@@ -28,6 +28,8 @@ use crate::error::CliError;
 /// Tasks of one batch: two events each.
 const BATCH_TASKS: u32 = 500;
 const BATCHES_IN_FLIGHT: usize = 4;
+/// Tasks of the smallest plans.
+const SMALL_MIN: u32 = 20;
 /// One task of so many fails.
 pub(crate) const FAILS_EVERY: u32 = 100;
 /// How long the services may take to end all plans once their tasks have ended.
@@ -38,10 +40,10 @@ fn internal(error: impl std::fmt::Display) -> CliError {
     CliError::Internal(error.to_string())
 }
 
-/// Sizes of plans of together so many tasks: half of them in large plans, half in plans a hundredth of their size.
+/// Sizes of plans of together so many tasks: half of them in large plans, half in plans a hundredth of their size, or of 20.
 pub(crate) fn sizes(tasks: u32) -> Vec<u32> {
     let large = (tasks / 10).clamp(1, 100_000);
-    let small = (large / 100).max(1);
+    let small = (large / 100).max(SMALL_MIN);
     let mut sizes = vec![large; (tasks / 2 / large) as usize];
     let rest = tasks - sizes.iter().sum::<u32>();
     sizes.extend(vec![small; (rest / small) as usize]);

@@ -64,8 +64,8 @@ fn tenth(figure: f64) -> f64 {
 /// Waits until every terminal is in the registry: nothing is written there any more.
 async fn settled(args: &IdleArgs, stage: &Stage<'_>) -> Result<(), CliError> {
     let begun = tokio::time::Instant::now();
-    let (mut last, mut since) = (u64::MAX, begun);
-    while since.elapsed() < STILL && begun.elapsed() < Duration::from_secs(args.settle_s) {
+    let (mut last, mut since) = (0, begun);
+    while (last < u64::from(args.terminals) || since.elapsed() < STILL) && begun.elapsed() < Duration::from_secs(args.settle_s) {
         tokio::time::sleep(LOOK).await;
         let now = stage.written().await?.registry;
         if now != last {
