@@ -116,3 +116,99 @@ async fn a_given_server_is_left_with_the_plans_and_nothing_else() {
     );
     Cli::new(BIN, &work.nats.url()).run(&["bench", "--creds", "x.creds"]).await.exits(2);
 }
+
+/// Runs a scenario at a tiny size; its figures, and nothing left behind.
+async fn scenario(args: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bench = bench(folder.path(), &[args, &["--json"]].concat(), &[]);
+    let children = until("its processes run", SOON, async || Some(descendants(bench.pid())).filter(|c| c.len() >= 2)).await;
+    let report = reported(&mut bench).await;
+    nothing_is_left(folder.path(), &children).await;
+    report
+}
+
+fn figure(report: &Value, pointer: &str) -> f64 {
+    report.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {report:#}"))
+}
+
+fn positive(report: &Value, pointers: &[&str]) {
+    for pointer in pointers {
+        assert!(figure(report, pointer) > 0.0, "{pointer}: {report:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_terminals_are_measured_and_write_nothing() {
+    let args = ["idle", "--terminals", "60", "--connections", "6", "--beat-ms", "300", "--settle-s", "30", "--seconds", "2"];
+    let report = scenario(&args).await;
+    positive(&report, &["/cpuPercent", "/serverPeakMb", "/hqPeakMb"]);
+    let sum = figure(&report, "/serverCpuPercent") + figure(&report, "/hqCpuPercent");
+    assert!((sum - figure(&report, "/cpuPercent")).abs() < 0.3, "{report:#}");
+    // Some 400 beats were heard meanwhile.
+    assert_eq!(figure(&report, "/registryWrites") + figure(&report, "/logWrites"), 0.0, "a beat is no write: {report:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_herd_is_measured_until_the_last_one_is_back() {
+    let report = scenario(&["reconnect", "--terminals", "40", "--beat-ms", "500", "--runs", "1"]).await;
+    positive(&report, &["/lastSyncMs", "/serverReadyMs", "/serverCpuS"]);
+    assert!(figure(&report, "/serverReadyMs") < figure(&report, "/lastSyncMs"), "{report:#}");
+    assert!(figure(&report, "/lastSyncMsRange/0") <= figure(&report, "/lastSyncMsRange/1"), "{report:#}");
+    assert!(figure(&report, "/askedMost") >= 1.0, "{report:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_is_measured_until_work_is_handed_out() {
+    for oldest in ["false", "true"] {
+        let size = ["--history", "300", "--open", "100", "--window", "5", "--work-ms", "200", "--runs", "1"];
+        let report = scenario(&[&["restart", "--oldest", oldest][..], &size[..]].concat()).await;
+        positive(&report, &["/firstDispatchMs", "/servingMs", "/hqPeakMb"]);
+        // Two events for each task of the past, besides what its plans have.
+        assert!(figure(&report, "/logEvents") > 600.0, "{report:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_are_measured_and_are_the_right_ones() {
+    let report = scenario(&["pages", "--history", "1000", "--terminals", "250", "--pages", "12"]).await;
+    // Large plans of 100 tasks, small ones of 20.
+    assert_eq!(figure(&report, "/plans"), 30.0, "{report:#}");
+    for kind in ["tasks", "failedTasks", "plans", "plan", "terminals"] {
+        let at = |name: &str| figure(&report, &format!("/latencyMs/{kind}/{name}"));
+        assert!(at("p50") > 0.0 && at("p50") <= at("p95") && at("p95") <= at("max"), "{report:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_plans_are_measured_against_one() {
+    let report = scenario(&["fair", "--tasks", "60", "--plans", "6", "--runs", "1"]).await;
+    positive(&report, &["/onePerS", "/manyPerS", "/ratio"]);
+    let ratio = figure(&report, "/manyPerS") / figure(&report, "/onePerS");
+    assert!((ratio - figure(&report, "/ratio")).abs() < 0.02, "{report:#}");
+    assert!(figure(&report, "/spread") >= 1.0 && figure(&report, "/spread") <= figure(&report, "/spreadMax"), "{report:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_task_costs_is_measured_before_and_after_a_history() {
+    let size = ["cost", "--small", "30", "--large", "90", "--history", "200", "--runs", "1", "--beat-ms", "200"];
+    let report = scenario(&size).await;
+    for plan in ["smallUs", "largeUs", "smallAfterUs", "largeAfterUs"] {
+        let of = |name: &str| figure(&report, &format!("/{plan}/{name}"));
+        // The system counts in steps of ten milliseconds.
+        assert!(of("tasksPerS") > 0.0 && of("server") >= 0.0 && of("hq") >= 0.0, "{report:#}");
+        assert!((of("server") + of("hq") - of("both")).abs() < 1.0, "{report:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scenario_that_is_interrupted_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["idle", "--terminals", "20", "--beat-ms", "500", "--seconds", "600"];
+    let mut bench = bench(folder.path(), &args, &[]);
+    let children = until("all run", SOON, async || Some(descendants(bench.pid())).filter(|c| c.len() >= 3)).await;
+    bench.signal(Signal::INT);
+    let status = bench.exited(SOON * 2).await;
+    assert_eq!(status.code(), Some(130), "{}", bench.stderr());
+    nothing_is_left(folder.path(), &children).await;
+    Cli::new(BIN, "nats://127.0.0.1:1").run(&["bench", "idle", "--nats", "nats://127.0.0.1:1"]).await.exits(2);
+}

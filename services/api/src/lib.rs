@@ -3,8 +3,10 @@
 //! It decides nothing about tasks. Queries about open plans are answered from the fold, about closed ones from the state bucket, and
 //! where that is behind from the log itself (`folded`): whatever is in the log is never denied. Every write is one atomic batch or one event that expects the plan's last sequence, so any number of these may run at once.
 
+mod closed;
 mod events;
 mod folded;
+mod names;
 mod plans;
 mod registry;
 mod submit;
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fanfold_ledger::open::OpenPlans;
-use fanfold_ledger::port::{BusMessage, Ledger, LedgerError};
+use fanfold_ledger::port::{Bucket, BusMessage, Ledger, LedgerError};
 use fanfold_process::clock::Clock;
 use fanfold_process::shutdown::Shutdown;
 use fanfold_wire::api::{ApiAnswer, ApiError};
@@ -27,6 +29,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
+use names::Names;
 pub use registry::register_builtin;
 
 /// Requests answered at once; more wait in the client's buffer.
@@ -51,6 +54,11 @@ pub(crate) struct Sources {
     deps: Deps,
     /// Plans folded from the log.
     pub(crate) folded: Arc<folded::Folded>,
+    /// Where the tasks of plans that are over lie.
+    pub(crate) closed: Arc<closed::Closed>,
+    /// Names of plans and of terminals that have records.
+    pub(crate) plans: Arc<Names>,
+    pub(crate) terminals: Arc<Names>,
 }
 
 impl std::ops::Deref for Sources {
@@ -85,7 +93,13 @@ pub const ENDPOINTS: [(&str, &str); 13] = [
 pub async fn run(deps: Deps, shutdown: Shutdown) -> Result<(), LedgerError> {
     let endpoints = ENDPOINTS.iter().map(|(noun, verb)| (format!("{noun}-{verb}"), subjects::api(noun, verb))).collect();
     let mut requests = deps.ledger.serve("fanfold", env!("CARGO_PKG_VERSION"), endpoints).await?;
-    let sources = Sources { deps, folded: Arc::default() };
+    let sources = Sources {
+        deps,
+        folded: Arc::default(),
+        closed: Arc::default(),
+        plans: Arc::new(Names::of(Bucket::State, "plan.")),
+        terminals: Arc::new(Names::of(Bucket::Terminals, "terminal.")),
+    };
     let permits = Arc::new(Semaphore::new(CONCURRENT_MAX));
     loop {
         let permit = Arc::clone(&permits).acquire_owned().await;

@@ -11,7 +11,6 @@ use fanfold_ledger::open::Known;
 use fanfold_wire::api::{ApiError, Behind, Noted, PlanList, PlanListRequest, PlanRequest};
 use fanfold_wire::record::{Checkpoint, PlanRecord, PlanStatus, plan_key};
 use fanfold_wire::subjects;
-use futures::StreamExt;
 
 use crate::events::{Judged, absent, note, unknown, unsupported};
 use crate::{Deps, Sources, ledger_error};
@@ -90,20 +89,21 @@ pub(crate) async fn list(deps: &Sources, request: PlanListRequest) -> Result<Pla
     let limit = request.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX) as usize;
     let after = |id: &PlanId| request.after.as_ref().is_none_or(|after| id > after);
     let mut plans: BTreeMap<PlanId, PlanRecord> = BTreeMap::new();
-    let mut behind = None;
+    let (mut behind, mut last) = (None, None);
     if !request.open {
         // Before the records: what it leaves out may be among them, never the other way round.
         let written = written_seq(deps).await?;
-        let mut stored = deps.ledger.list_state("plan.*").await.map_err(|e| ledger_error(&e))?;
-        while let Some(entry) = stored.next().await {
-            let entry = entry.map_err(|e| ledger_error(&e))?;
-            if let Some(record) = serde_json::from_slice::<PlanRecord>(&entry.value).ok().filter(|r| after(&r.plan_id)) {
-                plans.insert(record.plan_id.clone(), record);
-            }
-        }
-        behind = catch_up(deps, &mut plans, written, limit, after).await?;
+        let from = request.after.as_ref().map(PlanId::as_str);
+        let found =
+            deps.plans.records::<PlanRecord>(deps.ledger.as_ref(), from, limit + 1).await.map_err(|e| ledger_error(&e))?;
+        // What lies behind a whole page is on a later one.
+        last = found.get(limit).map(|(_, record)| record.plan_id.clone());
+        plans.extend(found.into_iter().map(|(_, record)| (record.plan_id.clone(), record)));
+        behind =
+            catch_up(deps, &mut plans, written, limit, |id| after(id) && last.as_ref().is_none_or(|last| id <= last)).await?;
     }
-    for view in deps.open.read().open().filter(|view| after(view.plan.id())) {
+    let here = |view: &&PlanView| after(view.plan.id()) && last.as_ref().is_none_or(|last| view.plan.id() <= last);
+    for view in deps.open.read().open().filter(here).take(limit + 1) {
         plans.insert(view.plan.id().clone(), PlanRecord::of(view));
     }
     let mut page: Vec<PlanRecord> = plans.into_values().take(limit + 1).collect();

@@ -1,7 +1,5 @@
 //! Queries and requests about tasks.
 
-use std::collections::BTreeMap;
-
 use fanfold_domain::dispatch::requeue_applies;
 use fanfold_domain::ids::TaskId;
 use fanfold_domain::plan::{PlanEvent, RequeueSelector};
@@ -71,9 +69,8 @@ pub(crate) async fn list(deps: &Sources, request: TaskListRequest) -> Result<Tas
     let view = match source(deps, &request.plan_id).await? {
         Source::Log(view) => view,
         Source::Records(record) => {
-            let records = written(deps, &request).await?;
-            if records.len() == record.total as usize {
-                let (found, more) = page_of_records(records, &request, limit);
+            let page = deps.closed.page(deps.ledger.as_ref(), &record, &request, limit).await.map_err(|e| ledger_error(&e))?;
+            if let Some((found, more)) = page {
                 return Ok(fitted(found, more, deps.ledger.max_payload()));
             }
             // Some were lost, or nothing ever happened to their tasks: the log knows.
@@ -84,27 +81,8 @@ pub(crate) async fn list(deps: &Sources, request: TaskListRequest) -> Result<Tas
     Ok(fitted(found, more, deps.ledger.max_payload()))
 }
 
-/// The records of a plan's tasks.
-async fn written(deps: &Deps, request: &TaskListRequest) -> Result<BTreeMap<TaskId, TaskRecord>, ApiError> {
-    let mut stored = deps.ledger.list_state(&format!("task.{}.>", request.plan_id)).await.map_err(|e| ledger_error(&e))?;
-    // A record that is rewritten meanwhile comes twice; the later one counts.
-    let mut records: BTreeMap<TaskId, TaskRecord> = BTreeMap::new();
-    while let Some(entry) = stored.next().await {
-        let entry = entry.map_err(|e| ledger_error(&e))?;
-        records.extend(serde_json::from_slice::<TaskRecord>(&entry.value).ok().map(|r| (r.task_id.clone(), r)));
-    }
-    Ok(records)
-}
-
-type Page = (Vec<(usize, TaskRecord)>, Option<usize>);
-
-fn page_of_records(records: BTreeMap<TaskId, TaskRecord>, request: &TaskListRequest, limit: usize) -> Page {
-    let numbered = records.into_values().enumerate().skip(request.offset as usize);
-    let mut wanted = numbered.filter(|(_, r)| request.set.is_none_or(|set| set == r.set));
-    let found: Vec<(usize, TaskRecord)> = wanted.by_ref().take(limit).collect();
-    let more = wanted.next().map(|(i, _)| i);
-    (found, more)
-}
+/// Tasks with their places in the plan, and the place the next page begins with.
+pub(crate) type Page = (Vec<(usize, TaskRecord)>, Option<usize>);
 
 /// As many of the page as an answer holds; the next page begins with the first one left out.
 fn fitted(found: Vec<(usize, TaskRecord)>, more: Option<usize>, max_payload: usize) -> TaskList {

@@ -8,8 +8,10 @@ use fanfold_domain::task::Attempt;
 use fanfold_wire::record::TerminalRecord;
 use fanfold_wire::terminal::{AttemptRef, Beat, Identity};
 
+mod again;
 mod journals;
 mod one;
+mod silence;
 
 pub(crate) use one::Terminal;
 
@@ -43,6 +45,10 @@ pub(crate) struct Terminals {
     pub(crate) heard_again: BTreeSet<TerminalId>,
     max: usize,
     pub(crate) turned_away: u64,
+    /// Nobody falls silent before.
+    silence: silence::Bound,
+    /// Nobody's wait for another one to be gone is over before.
+    waits: silence::Bound,
 }
 
 impl Terminals {
@@ -77,6 +83,7 @@ impl Terminals {
         terminal.limited = record.messages_limited;
         terminal.unreadable = record.messages_unreadable;
         terminal.reports = record.reports;
+        self.silence.not_after(i64::MIN);
         self.known.insert(record.id, terminal);
     }
 
@@ -89,12 +96,17 @@ impl Terminals {
             let mut terminal = Terminal::new(identity.clone(), now_ms);
             terminal.online = !goodbye;
             terminal.gone = goodbye;
+            self.silence.not_after(terminal.silent_ms(default_ms));
             self.known.insert(id.clone(), terminal);
             self.dirty.insert(id.clone());
             return Heard::Changed;
         };
         let before = (terminal.id_in_use, terminal.rival.clone());
+        let mark = terminal.beat_mark.take();
         let mut heard = terminal.identify(identity, goodbye, now_ms, default_ms);
+        if let Heard::MustWait(at_ms) = heard {
+            self.waits.not_after(at_ms);
+        }
         if matches!(heard, Heard::Same | Heard::Changed) {
             let changed = !terminal.online || terminal.identity.slots != identity.slots || terminal.gone || !terminal.heard;
             terminal.heard = true;
@@ -104,8 +116,12 @@ impl Terminals {
                 terminal.identity = identity.clone();
                 heard = Heard::Changed;
             }
+            if heard == Heard::Same {
+                terminal.beat_mark = mark;
+            }
             terminal.online = true;
             terminal.gone = false;
+            self.silence.not_after(terminal.silent_ms(default_ms));
         } else if heard == Heard::InUse && terminal.id_in_use && !goodbye {
             // Nobody is given work under this id, but it is not offline: two are there.
             terminal.last_seen_ms = now_ms;
@@ -114,6 +130,7 @@ impl Terminals {
             }
             if !std::mem::replace(&mut terminal.online, true) {
                 terminal.gone = false;
+                self.silence.not_after(terminal.silent_ms(default_ms));
                 self.heard_again.insert(id.clone());
                 self.dirty.insert(id.clone());
             }
@@ -182,6 +199,9 @@ impl Terminals {
             listed.truncate(LISTED_MAX);
             terminal.sync_seq = if cut { 0 } else { known_seq };
             terminal.sync_listed = listed.clone();
+            if terminal.listed != listed {
+                terminal.beat_mark = None;
+            }
             terminal.listed = listed;
         }
         heard
@@ -236,20 +256,6 @@ impl Terminals {
         journal.or(Some(String::new()))
     }
 
-    /// Marks who fell silent; gives their names.
-    pub(crate) fn sweep(&mut self, now_ms: i64, default_ms: i64) -> Vec<TerminalId> {
-        let mut silent = Vec::new();
-        for (id, terminal) in &mut self.known {
-            if terminal.online && now_ms - terminal.last_seen_ms >= BEATS_MISSING_OFFLINE * terminal.interval_ms(default_ms) {
-                terminal.online = false;
-                silent.push(id.clone());
-            }
-        }
-        silent.sort_unstable();
-        self.dirty.extend(silent.iter().cloned());
-        silent
-    }
-
     /// What the policy is told about a terminal and, where there is one, the attempt it should have.
     pub(crate) fn presence(&self, id: &TerminalId, task: &TaskId, attempt: Option<&Attempt>, hq: &Hq) -> Presence {
         let Some(t) = self.known.get(id) else { return Presence::default() };
@@ -277,14 +283,6 @@ impl Terminals {
         }
     }
 
-    /// Terminals whose successor's wait is over.
-    pub(crate) fn waiting(&self, now_ms: i64) -> Vec<TerminalId> {
-        let over = |t: &Terminal| t.successor.as_ref().is_some_and(|s| now_ms >= s.usable_at_ms);
-        let mut waiting: Vec<TerminalId> = self.known.iter().filter(|(_, t)| over(t)).map(|(id, _)| id.clone()).collect();
-        waiting.sort_unstable();
-        waiting
-    }
-
     /// Lets a successor whose wait is over take its place; says whether it did.
     pub(crate) fn promote(&mut self, id: &TerminalId, now_ms: i64) -> bool {
         let Some(terminal) = self.known.get_mut(id) else { return false };
@@ -293,6 +291,7 @@ impl Terminals {
                 terminal.become_known(successor.identity);
                 terminal.last_seen_ms = now_ms;
                 terminal.online = true;
+                self.silence.not_after(now_ms);
                 self.dirty.insert(id.clone());
                 true
             }

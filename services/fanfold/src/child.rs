@@ -44,10 +44,10 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// Waits for its next line, which must begin with `word`.
-    pub(crate) async fn hear(&mut self, word: &str, within: Duration) -> Result<(), CliError> {
+    /// Waits for its next line, which must begin with `word`, and gives it.
+    pub(crate) async fn hear(&mut self, word: &str, within: Duration) -> Result<String, CliError> {
         match tokio::time::timeout(within, self.stdout.next_line()).await {
-            Ok(Ok(Some(line))) if line.starts_with(word) => Ok(()),
+            Ok(Ok(Some(line))) if line.starts_with(word) => Ok(line),
             other => Err(CliError::Internal(format!("{} did not say `{word}` but {other:?}", self.what))),
         }
     }

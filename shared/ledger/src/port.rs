@@ -13,9 +13,11 @@ use futures::Stream;
 
 use crate::watch;
 
+mod buckets;
 mod messages;
 mod room;
 
+pub use buckets::{Bucket, Buckets, Entry, Extent};
 pub use messages::{BusMessage, RequestError};
 pub use room::Room;
 
@@ -295,55 +297,6 @@ pub trait Log: Send + Sync {
 
     /// Everything from `from` on, for ever; survives restarts and lost connections by itself. Delivers what is there in batches.
     async fn tail(&self, from: u64) -> Result<BoxStream<TailItem>, LedgerError>;
-}
-
-/// A record of a bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Key, dotted tokens.
-    pub key: String,
-    /// Revision (position in the bucket).
-    pub revision: u64,
-    /// Value; never empty, an empty one counts as deleted.
-    pub value: Bytes,
-}
-
-/// How a bucket stands as a whole.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Extent {
-    /// When it was made: a bucket that was deleted and made again is another one.
-    pub bucket: String,
-    /// Last revision given.
-    pub last_revision: u64,
-    /// Messages it holds: records and deletion marks.
-    pub records: u64,
-}
-
-/// The buckets: views for readers, never what a decision is made from.
-#[async_trait]
-pub trait Buckets: Send + Sync {
-    /// Writes many records of `fanfold-state`, pipelined; returns after every ack. Later entries of the same key win.
-    async fn put_state(&self, records: Vec<(String, Bytes)>) -> Result<(), LedgerError>;
-    /// One record of `fanfold-state`.
-    async fn get_state(&self, key: &str) -> Result<Option<Entry>, LedgerError>;
-    /// All records of `fanfold-state` whose key matches a filter such as `task.plan_1.>` or `plan.*`; ends.
-    /// A record rewritten meanwhile may come twice; the later one counts.
-    async fn list_state(&self, filter: &str) -> Result<BoxStream<Result<Entry, LedgerError>>, LedgerError>;
-    /// Writes one record if its last revision is still `expect`; 0 = there is none, or a deleted one. An empty value deletes it.
-    /// `None`: somebody else wrote it.
-    async fn put_state_if(&self, key: &str, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError>;
-    /// How `fanfold-state` stands as a whole, asked of its leader: one cheap request.
-    async fn state_extent(&self) -> Result<Extent, LedgerError>;
-    /// Writes the checkpoint if its last revision is still `expect` (0 = none). `None`: somebody else wrote it.
-    async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError>;
-    /// The checkpoint, if there is one.
-    async fn get_checkpoint(&self) -> Result<Option<Entry>, LedgerError>;
-    /// Writes one record of `fanfold-terminals` (registry and presence), or of its store list (`store.<id>`).
-    async fn put_terminals(&self, records: Vec<(String, Bytes)>) -> Result<(), LedgerError>;
-    /// One record of `fanfold-terminals`.
-    async fn get_terminal(&self, key: &str) -> Result<Option<Entry>, LedgerError>;
-    /// All records of `fanfold-terminals` under a filter; ends.
-    async fn list_terminals(&self, filter: &str) -> Result<BoxStream<Result<Entry, LedgerError>>, LedgerError>;
 }
 
 /// Task types: immutable once registered.

@@ -7,39 +7,70 @@ use std::num::NonZeroUsize;
 
 use lru::LruCache;
 
-struct Bucket {
+/// One sender's tokens, for whoever keeps them where they keep the sender.
+#[derive(Debug, Clone, Copy)]
+pub struct Bucket {
     tokens: f64,
     at_ms: i64,
+}
+
+/// What a bucket grants, both at least 1.
+#[derive(Debug, Clone, Copy)]
+pub struct Rate {
+    /// Tokens a second on average.
+    pub per_s: f64,
+    /// Tokens at once after a pause.
+    pub burst: f64,
+}
+
+impl Bucket {
+    /// A full one.
+    pub fn full(now_ms: i64) -> Self {
+        Self { tokens: f64::INFINITY, at_ms: now_ms }
+    }
+
+    fn fill(&mut self, rate: Rate, now_ms: i64) {
+        let elapsed_ms = now_ms.saturating_sub(self.at_ms).max(0) as f64;
+        self.tokens = (self.tokens + elapsed_ms * rate.per_s / 1000.0).min(rate.burst);
+        self.at_ms = now_ms;
+    }
+
+    /// How many of `wanted` tokens there are now, whole ones; they are taken.
+    pub fn take(&mut self, rate: Rate, wanted: usize, now_ms: i64) -> usize {
+        self.fill(rate, now_ms);
+        let granted = wanted.min(self.tokens as usize);
+        self.tokens -= granted as f64;
+        granted
+    }
 }
 
 /// A token bucket for each key. The key not heard of for longest is forgotten first; it starts anew with a full bucket.
 pub struct Rates<K: Hash + Eq> {
     buckets: LruCache<K, Bucket>,
-    per_s: f64,
-    burst: f64,
+    rate: Rate,
 }
 
 impl<K: Hash + Eq + Clone> Rates<K> {
     /// Grants each key `per_s` tokens a second on average and `burst` at once after a pause, both at least 1; remembers `kept` keys.
     pub fn new(per_s: f64, burst: f64, kept: NonZeroUsize) -> Self {
-        Self { buckets: LruCache::new(kept), per_s: per_s.max(1.0), burst: burst.max(1.0) }
+        Self { buckets: LruCache::new(kept), rate: Rate { per_s: per_s.max(1.0), burst: burst.max(1.0) } }
     }
 
     fn bucket(&mut self, key: &K, now_ms: i64) -> &mut Bucket {
-        let (per_s, burst) = (self.per_s, self.burst);
-        let bucket = self.buckets.get_or_insert_mut_ref(key, || Bucket { tokens: burst, at_ms: now_ms });
-        let elapsed_ms = now_ms.saturating_sub(bucket.at_ms).max(0) as f64;
-        bucket.tokens = (bucket.tokens + elapsed_ms * per_s / 1000.0).min(burst);
-        bucket.at_ms = now_ms;
+        let bucket = self.buckets.get_or_insert_mut_ref(key, || Bucket::full(now_ms));
+        bucket.fill(self.rate, now_ms);
         bucket
+    }
+
+    /// What each key is granted.
+    pub fn rate(&self) -> Rate {
+        self.rate
     }
 
     /// How many of `wanted` tokens the key gets now, whole ones.
     pub fn take(&mut self, key: &K, wanted: usize, now_ms: i64) -> usize {
-        let bucket = self.bucket(key, now_ms);
-        let granted = wanted.min(bucket.tokens as usize);
-        bucket.tokens -= granted as f64;
-        granted
+        let rate = self.rate;
+        self.bucket(key, now_ms).take(rate, wanted, now_ms)
     }
 
     /// Takes `wanted` tokens if there is one at all, going into debt for the rest: for what can't be divided. Says whether it did.

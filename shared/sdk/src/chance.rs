@@ -1,6 +1,6 @@
 //! Where a terminal's random numbers come from: ids, jitters, pauses. Seeded, a terminal does the same again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -37,6 +37,12 @@ pub struct Chance {
     seeded: Option<Arc<Mutex<SplitMix64>>>,
 }
 
+/// Terminals of one process wake together: so far apart at most, and at least so often in an interval.
+const TICK_MAX: Duration = Duration::from_millis(500);
+const TICKS_MIN: u32 = 20;
+/// What the ticks of a process are counted from.
+static TICKS_FROM: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 impl Chance {
     /// Real randomness.
     pub fn system() -> Self {
@@ -70,6 +76,18 @@ impl Chance {
     /// A pause of 80 to 100 % of `interval_ms`: never longer, so that three missing beats stay three.
     pub(crate) fn spread(&self, interval_ms: u64) -> Duration {
         Duration::from_millis(interval_ms).mul_f64(0.8 + 0.2 * self.unit())
+    }
+
+    /// The end of a pause of 80 to 100 % of `interval_ms`, on the last tick of this process before it: beats and syncs of many terminals on
+    /// one connection leave in one go, which spares everybody a wake-up each. A seeded terminal keeps its own time.
+    pub fn tick_after(&self, interval_ms: u64) -> Instant {
+        let (now, pause) = (Instant::now(), self.spread(interval_ms));
+        let tick = (Duration::from_millis(interval_ms) / TICKS_MIN).min(TICK_MAX).as_nanos();
+        if self.seeded.is_some() || tick == 0 {
+            return now + pause;
+        }
+        let past = (now + pause).saturating_duration_since(*TICKS_FROM).as_nanos() % tick;
+        now + pause.saturating_sub(Duration::from_nanos(u64::try_from(past).unwrap_or(0)))
     }
 
     /// A time from now, at most `jitter_ms` away.
@@ -110,5 +128,22 @@ mod tests {
                 assert!(pause >= Duration::from_millis(799) && pause <= Duration::from_millis(1_000), "{pause:?}");
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn terminals_of_a_process_wake_together() {
+        let mut moments = std::collections::BTreeSet::new();
+        for _ in 0..1_000 {
+            let at = Chance::system().tick_after(15_000);
+            let pause = at.saturating_duration_since(Instant::now());
+            assert!(pause >= Duration::from_millis(11_499) && pause <= Duration::from_millis(15_000), "{pause:?}");
+            moments.insert(at);
+        }
+        assert!((4..=8).contains(&moments.len()), "half a second apart over three seconds: {}", moments.len());
+        let own: std::collections::BTreeSet<_> = {
+            let chance = Chance::seeded(5);
+            (0..100).map(|_| chance.tick_after(15_000)).collect()
+        };
+        assert!(own.len() > 90, "a seeded one keeps its own time: {}", own.len());
     }
 }

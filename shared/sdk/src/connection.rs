@@ -12,7 +12,7 @@ use crate::connects::Connects;
 use crate::error::TerminalError;
 
 /// Shortest and longest pause before a reconnect, in milliseconds; drawn anew each time, so that thousands don't come at once.
-const RECONNECT_MS: std::ops::RangeInclusive<u64> = 100..=2_000;
+const RECONNECT_MS: std::ops::RangeInclusive<u64> = 100..=1_500;
 
 /// How to reach the server.
 #[derive(Debug, Clone, Default)]

@@ -109,6 +109,11 @@ pub fn beat(terminal: &TerminalId) -> String {
     format!("ff.beat.{terminal}")
 }
 
+/// The terminal's name in a `ff.beat.*` subject, not checked.
+pub fn beat_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("ff.beat.")
+}
+
 /// The terminal of a `ff.report.*`, `ff.sync.*` or `ff.beat.*` subject. Identity comes from here, never from a body.
 pub fn parse_terminal(subject: &str) -> Option<TerminalId> {
     let rest = subject.strip_prefix("ff.")?;

@@ -38,7 +38,8 @@ fn concerns(model: &Model, id: &TerminalId, listed: &AttemptRef) -> bool {
 impl Leader<'_> {
     /// Whether the sender may be heard now: asked before anything is parsed.
     fn may_be_heard(&mut self, id: &TerminalId, now_ms: i64) -> bool {
-        if self.rates.take(id, 1, now_ms) > 0 {
+        let known = self.terminals.may_be_heard(id.as_str(), self.rates.rate(), now_ms);
+        if known.unwrap_or_else(|| self.rates.take(id, 1, now_ms) > 0) {
             return true;
         }
         self.terminals.count_limited(id);
@@ -57,11 +58,18 @@ impl Leader<'_> {
         let mut taken = 0;
         while let Some(message) = next {
             taken += 1;
-            if let Some(id) = subjects::parse_terminal(&message.subject)
+            let name = subjects::beat_of(&message.subject).unwrap_or_default();
+            if !self.terminals.beat_again(name, &message.payload, self.rates.rate(), now_ms)
+                && let Some(id) = subjects::parse_terminal(&message.subject)
                 && self.may_be_heard(&id, now_ms)
             {
                 match strict::from_slice::<Beat>(&message.payload) {
-                    Ok(beat) => self.take_beat(&open.read(), id, beat, (now_ms, default_ms), &mut changed),
+                    Ok(beat) => {
+                        let calm = self.take_beat(&open.read(), &id, beat, (now_ms, default_ms), &mut changed);
+                        if calm {
+                            self.terminals.remember_beat(id.as_str(), &message.payload);
+                        }
+                    }
                     Err(_) => self.terminals.count_unreadable(&id),
                 }
             }
@@ -73,14 +81,26 @@ impl Leader<'_> {
         }
     }
 
-    fn take_beat(&mut self, model: &Model, id: TerminalId, mut beat: Beat, at: (i64, i64), changed: &mut Vec<TerminalId>) {
-        beat.holds.retain(|listed| concerns(model, &id, listed));
-        match self.terminals.beat(&id, beat, at.0, at.1) {
-            Heard::Changed => changed.push(id),
-            Heard::MustWait(at_ms) => self.wake_terminal(model, &id, at_ms),
-            Heard::InUse => self.say_in_use(&id, at.0),
-            Heard::Same | Heard::Full => {}
+    /// Says whether the same beat once more would say nothing new.
+    fn take_beat(
+        &mut self,
+        model: &Model,
+        id: &TerminalId,
+        mut beat: Beat,
+        at: (i64, i64),
+        changed: &mut Vec<TerminalId>,
+    ) -> bool {
+        // What is listed may concern a plan that is submitted later.
+        let calm = beat.holds.is_empty() && !beat.goodbye;
+        beat.holds.retain(|listed| concerns(model, id, listed));
+        match self.terminals.beat(id, beat, at.0, at.1) {
+            Heard::Changed => changed.push(id.clone()),
+            Heard::MustWait(at_ms) => self.wake_terminal(model, id, at_ms),
+            Heard::InUse => self.say_in_use(id, at.0),
+            Heard::Same => return calm,
+            Heard::Full => {}
         }
+        false
     }
 
     fn say_in_use(&mut self, id: &TerminalId, now_ms: i64) {

@@ -1,5 +1,6 @@
 //! One terminal as HQ knows it, and the judgement who is speaking under its id. Pure: time is an argument.
 
+use fanfold_process::rates::Bucket;
 use fanfold_wire::record::ReportCounts;
 use fanfold_wire::terminal::{AttemptRef, Identity};
 
@@ -42,6 +43,10 @@ pub(crate) struct Terminal {
     pub(super) limited: u64,
     /// Beats and syncs that could not be read.
     pub(super) unreadable: u64,
+    /// Of its last beat, where that said nothing new: one with the same text says nothing new either.
+    pub(super) beat_mark: Option<u64>,
+    /// How much it may say.
+    pub(super) said: Bucket,
 }
 
 impl Terminal {
@@ -68,6 +73,8 @@ impl Terminal {
             rival: None,
             limited: 0,
             unreadable: 0,
+            beat_mark: None,
+            said: Bucket::full(now_ms),
         }
     }
 
@@ -88,6 +95,7 @@ impl Terminal {
             self.sync_listed = Vec::new();
         }
         self.identity = identity;
+        self.beat_mark = None;
         self.successor = None;
         self.gone = false;
         self.handed_ms = 0;

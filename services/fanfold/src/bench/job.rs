@@ -1,6 +1,5 @@
 //! The job of a run: plans submitted through the API, until every one has its complete summary. Times are the log's own.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -67,7 +66,7 @@ fn document(id: &PlanId, tasks: u32, window: u32) -> Result<Box<RawValue>, CliEr
 }
 
 /// A request as a client makes it: a plan too large for a message goes by the object store.
-async fn request(ledger: &JetStreamLedger, plan: Box<RawValue>) -> Result<SubmitRequest, CliError> {
+pub(crate) async fn request(ledger: &JetStreamLedger, plan: Box<RawValue>) -> Result<SubmitRequest, CliError> {
     let mut request = SubmitRequest { plan: None, object: None, by: "bench".into(), traceparent: None };
     if plan.get().len() > ledger.max_payload() / 2 {
         let name = sha256_hex(plan.get().as_bytes());
@@ -180,7 +179,7 @@ async fn record_size(ledger: &JetStreamLedger, plan: &PlanId) -> Result<usize, C
 }
 
 /// Waits until the projector's checkpoint is at the log's end: what a run costs has been spent by then.
-pub(crate) async fn settled(ledger: &Arc<JetStreamLedger>) -> Result<(), CliError> {
+pub(crate) async fn settled(ledger: &JetStreamLedger) -> Result<(), CliError> {
     let begun = Instant::now();
     let last_seq = ledger.last_seq().await?;
     loop {

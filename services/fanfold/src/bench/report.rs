@@ -82,12 +82,12 @@ pub struct BenchReport {
 }
 
 /// The middle of some figures; 0 of none.
-pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+pub(super) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     percentile(figures, 0.5)
 }
 
 /// Nearest rank; 0 of none.
-pub(crate) fn percentile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
+pub(super) fn percentile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<f64> = figures.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;

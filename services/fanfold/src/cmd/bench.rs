@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 use fanfold_process::shutdown::Shutdown;
 use fanfold_terminal::crowd::{CrowdSpec, run_crowd};
 
-use crate::bench;
+use crate::bench::{self, Scenario};
 use crate::cli::Global;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -14,12 +14,15 @@ use crate::out::Out;
 
 /// Measure: the whole job against bare publishes of the same bytes
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   fanfold bench
   fanfold bench --tasks 100000 --durable false --json
   fanfold bench --tasks 100000 --plans 50 --terminals 2000
   fanfold bench --tasks 500 --runs 20
+  fanfold bench idle --terminals 100000
 
 Server, services and terminals run on this machine, each a process of its own.
 A task is handed out, answered at once with a result of about 300 bytes, folded,
@@ -27,7 +30,8 @@ projected and summarised. The floor is the same three messages a task, published
 by one client and acknowledged, with nothing else done.
 With --nats the given server is measured, without credentials. Services of the
 bench serve on it, and its log keeps the plans: use one of your own. A server
-that only the environment names is left alone.")]
+that only the environment names is left alone."
+)]
 pub struct BenchArgs {
     /// Tasks of a run, over all its plans
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -53,6 +57,9 @@ pub struct BenchArgs {
     /// Heartbeat interval of the terminals, in milliseconds
     #[arg(long, default_value_t = 15_000, value_parser = clap::value_parser!(u64).range(50..=600_000))]
     pub beat_ms: u64,
+    /// What else is measured; without it the whole job
+    #[command(subcommand)]
+    pub scenario: Option<Scenario>,
 }
 
 impl BenchArgs {
@@ -77,6 +84,16 @@ impl BenchArgs {
 /// # Errors
 /// What keeps it from running to its end.
 pub async fn run(args: &BenchArgs, global: &Global, out: &Out) -> Result<Exit, CliError> {
+    if global.creds_given().is_some() {
+        return Err(CliError::Usage("`fanfold bench` measures a server without credentials and does not use --creds".to_owned()));
+    }
+    if let Some(scenario) = &args.scenario {
+        if global.nats_given().is_some() {
+            return Err(CliError::Usage("this scenario needs a server of its own and does not use --nats".to_owned()));
+        }
+        let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
+        return bench::run_scenario(scenario, global.json, out, shutdown).await;
+    }
     if args.tasks_of(0) > args.terminals() {
         return Err(CliError::Usage(format!(
             "a plan of {} tasks needs as many terminals, --terminals is {}: raise it, or divide the tasks over more --plans",
@@ -86,9 +103,6 @@ pub async fn run(args: &BenchArgs, global: &Global, out: &Out) -> Result<Exit, C
     }
     if args.plans > args.tasks {
         return Err(CliError::Usage(format!("{} plans for {} tasks: some would have none", args.plans, args.tasks)));
-    }
-    if global.creds_given().is_some() {
-        return Err(CliError::Usage("`fanfold bench` measures a server without credentials and does not use --creds".to_owned()));
     }
     let shutdown = Shutdown::on_signals().map_err(|e| CliError::Internal(e.to_string()))?;
     bench::run(args, global.nats_given(), global.json, out, shutdown).await

@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fanfold_sdk::connection::Connection;
-use fanfold_sdk::holds::SyncNext;
+use fanfold_sdk::holds::{RunOrder, SyncNext};
 use fanfold_sdk::transport::Incoming;
 use fanfold_sdk::wire::domain::ids::TerminalId;
 use fanfold_sdk::wire::terminal::{ReportAnswer, SyncAnswer};
@@ -15,13 +16,13 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
 use tokio::time::Instant;
 
-use super::CrowdSpec;
-use super::member::{Member, Unanswered};
+use super::member::{Follows, Member, Unanswered};
+use super::{CrowdSpec, Syncs};
 
 /// After a connect, beats and syncs come within this time, as docs/protocol.md asks (rule 2).
 const JITTER: Duration = Duration::from_secs(2);
 /// Between syncs.
-const SYNC_INTERVAL: Duration = Duration::from_secs(60);
+const SYNC_INTERVAL_MS: u64 = 60_000;
 /// How long an answer is waited for.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// First and longest pause before a report is sent again.
@@ -36,6 +37,8 @@ enum Due {
     Sync(usize),
     /// A request that has waited long enough: for its answer, or to be sent again.
     Request(u64),
+    /// A run that comes to its end.
+    Run(u64),
 }
 
 enum What {
@@ -59,16 +62,18 @@ struct Clock {
 pub(super) struct Group {
     connection: Connection,
     chance: Chance,
-    beat_interval: Duration,
+    beat_interval_ms: u64,
+    work: Duration,
     inbox: String,
     members: Vec<Member>,
     clocks: Vec<Clock>,
     timers: BinaryHeap<Reverse<(Instant, Due)>>,
     requests: HashMap<u64, Request>,
-    next_request: u64,
+    runs: HashMap<u64, (usize, RunOrder)>,
+    next_number: u64,
     commands: SelectAll<BoxStream<'static, (usize, Incoming)>>,
     answers: BoxStream<'static, Incoming>,
-    to_send: Vec<Unanswered>,
+    follows: Follows,
 }
 
 impl Group {
@@ -97,12 +102,14 @@ impl Group {
         let now = Instant::now();
         let clocks = members.iter().map(|_| Clock { beat: now, sync: now }).collect();
         let mut group = Self {
-            beat_interval: Duration::from_millis(spec.beat_interval_ms),
+            beat_interval_ms: spec.beat_interval_ms,
             commands: select_all(streams),
             timers: BinaryHeap::new(),
+            work: Duration::from_millis(spec.work_ms),
             requests: HashMap::new(),
-            next_request: 0,
-            to_send: Vec::new(),
+            runs: HashMap::new(),
+            next_number: 0,
+            follows: Follows::default(),
             connection,
             chance,
             inbox,
@@ -114,9 +121,9 @@ impl Group {
         Ok(group)
     }
 
-    /// How many terminals are in it.
-    pub(super) fn len(&self) -> usize {
-        self.members.len()
+    /// Its terminals' syncs.
+    pub(super) fn syncs(&self) -> impl Iterator<Item = Arc<Syncs>> {
+        self.members.iter().map(|member| Arc::clone(&member.syncs))
     }
 
     /// Drives them until the connection is closed for good.
@@ -186,13 +193,14 @@ impl Group {
                 Due::Beat(member) if self.clocks.get(member).is_some_and(|c| c.beat == at) => self.beat(member).await,
                 Due::Sync(member) if self.clocks.get(member).is_some_and(|c| c.sync == at) => self.sync(member).await,
                 Due::Request(number) => self.again(number).await,
+                Due::Run(number) => self.done(number).await,
                 Due::Beat(_) | Due::Sync(_) => {}
             }
         }
     }
 
     async fn beat(&mut self, member: usize) {
-        self.plan_beat(member, self.spread(self.beat_interval));
+        self.plan_beat(member, self.chance.tick_after(self.beat_interval_ms));
         let Some(payload) = self.members.get(member).and_then(Member::beat) else { return };
         // Beats are worth nothing later.
         if self.connection.client.is_connected()
@@ -204,7 +212,7 @@ impl Group {
     }
 
     async fn sync(&mut self, member: usize) {
-        self.plan_sync(member, self.spread(SYNC_INTERVAL));
+        self.plan_sync(member, self.chance.tick_after(SYNC_INTERVAL_MS));
         let Some(one) = self.members.get_mut(member) else { return };
         if !self.connection.client.is_connected() {
             return;
@@ -215,8 +223,7 @@ impl Group {
     }
 
     async fn request(&mut self, request: Request, subject: String, payload: bytes::Bytes) {
-        let number = self.next_request;
-        self.next_request += 1;
+        let number = self.number();
         self.requests.insert(number, request);
         self.timers.push(Reverse((Instant::now() + ANSWER_WAIT, Due::Request(number))));
         let reply = format!("{}.{number}", self.inbox);
@@ -229,26 +236,60 @@ impl Group {
         self.request(Request { member, what: What::Report { report, tries } }, subject, payload).await;
     }
 
-    async fn send_all(&mut self, member: usize) {
-        for report in std::mem::take(&mut self.to_send) {
-            self.report(member, report, 0).await;
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    /// Does what follows from what came in: begins runs, sends reports.
+    async fn go_on(&mut self, member: usize) {
+        // A run that takes no time leads to more.
+        while !self.follows.begun.is_empty() || !self.follows.reports.is_empty() {
+            let follows = std::mem::take(&mut self.follows);
+            for order in follows.begun {
+                if self.work.is_zero() {
+                    if let Some(one) = self.members.get_mut(member) {
+                        one.done(&order, &mut self.follows);
+                    }
+                    continue;
+                }
+                let number = self.number();
+                self.timers.push(Reverse((Instant::now() + self.work, Due::Run(number))));
+                self.runs.insert(number, (member, order));
+            }
+            for report in follows.reports {
+                self.report(member, report, 0).await;
+            }
         }
         if self.members.get(member).is_some_and(Member::wants_sync) {
             self.plan_sync(member, self.spread(SOON));
         }
     }
 
+    async fn done(&mut self, number: u64) {
+        let Some((member, order)) = self.runs.remove(&number) else { return };
+        if let Some(one) = self.members.get_mut(member) {
+            one.done(&order, &mut self.follows);
+        }
+        self.go_on(member).await;
+    }
+
     async fn command(&mut self, member: usize, message: &Incoming) {
         let (Some(one), Some(seq)) = (self.members.get_mut(member), message.seq) else { return };
-        one.command(&message.subject, seq, &message.payload, &mut self.to_send);
-        self.send_all(member).await;
+        one.command(&message.subject, seq, &message.payload, &mut self.follows);
+        self.go_on(member).await;
     }
 
     /// A request has waited long enough.
     async fn again(&mut self, number: u64) {
         let Some(Request { member, what }) = self.requests.remove(&number) else { return };
         match what {
-            What::Sync => self.plan_sync(member, self.spread(SOON)),
+            What::Sync => {
+                if let Some(one) = self.members.get(member) {
+                    one.not_synced();
+                }
+                self.plan_sync(member, self.spread(SOON));
+            }
             What::Report { report, tries } if self.connection.client.is_connected() => {
                 self.report(member, report, tries + 1).await;
             }
@@ -259,8 +300,7 @@ impl Group {
     /// Sends a report again after a pause.
     fn later(&mut self, member: usize, report: Unanswered, tries: u32) {
         let pause = PAUSES.0.saturating_mul(1 << tries.min(10)).min(PAUSES.1);
-        let number = self.next_request;
-        self.next_request += 1;
+        let number = self.number();
         self.timers.push(Reverse((self.spread(pause), Due::Request(number))));
         self.requests.insert(number, Request { member, what: What::Report { report, tries } });
     }
@@ -272,26 +312,33 @@ impl Group {
         match what {
             What::Sync => {
                 let next = match strict::from_slice::<SyncAnswer>(&message.payload) {
-                    Ok(answer) => one.synced(answer, &mut self.to_send),
-                    // Nobody listens there, or a line that is no answer.
-                    Err(_) => SyncNext::Soon,
+                    Ok(answer) => one.synced(answer, &mut self.follows),
+                    // Nobody listens there, or it is no answer.
+                    Err(_) => {
+                        one.not_synced();
+                        SyncNext::Soon
+                    }
                 };
                 let at = match next {
-                    SyncNext::Normal | SyncNext::InUse => self.spread(SYNC_INTERVAL),
+                    SyncNext::Normal | SyncNext::InUse => self.chance.tick_after(SYNC_INTERVAL_MS),
                     SyncNext::Soon | SyncNext::Later(None) => self.spread(SOON),
                     SyncNext::Later(Some(ms)) => self.spread(Duration::from_millis(ms.clamp(50, 60_000))),
                 };
+                if next == SyncNext::Normal {
+                    // It stands for a beat.
+                    self.plan_beat(member, self.chance.tick_after(self.beat_interval_ms));
+                }
                 self.plan_sync(member, at);
             }
             What::Report { report, tries } => {
                 let answer = strict::from_slice::<ReportAnswer>(&message.payload).ok();
                 let result = answer.as_ref().and_then(|answer| answer.answers.first());
-                if !result.is_some_and(|result| one.answered(&report, result, &mut self.to_send)) {
+                if !result.is_some_and(|result| one.answered(&report, result, &mut self.follows)) {
                     self.later(member, report, tries + 1);
                 }
             }
         }
-        self.send_all(member).await;
+        self.go_on(member).await;
     }
 }
 

@@ -1,17 +1,19 @@
 //! One terminal of a crowd: what it holds, and what it has to send.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
-use fanfold_sdk::holds::{Action, Admission, Holds, Origin, Setup, SyncNext};
+use fanfold_sdk::holds::{Action, Admission, Holds, Origin, RunOrder, Setup, SyncNext};
 use fanfold_sdk::journal::EndKind;
 use fanfold_sdk::wire::domain::Json;
 use fanfold_sdk::wire::domain::event::{Dispatched, PROTOCOL_VERSION, TaskEvent, Verdict};
-use fanfold_sdk::wire::domain::ids::{TaskId, TerminalId};
+use fanfold_sdk::wire::domain::ids::TerminalId;
 use fanfold_sdk::wire::event::{EventError, Header, encode, report_id, task_data};
 use fanfold_sdk::wire::subjects;
 use fanfold_sdk::wire::terminal::{AttemptRef, Beat, Command, Identity, ReportResult, SyncAnswer, SyncRequest};
-use serde_json::value::to_raw_value;
 
-use super::CrowdSpec;
+use super::{CrowdSpec, Syncs, crowd_result};
 
 /// A report that was not answered yet.
 #[derive(Debug, Clone)]
@@ -25,19 +27,19 @@ pub(super) struct Unanswered {
 pub(super) struct Member {
     pub(super) id: TerminalId,
     pub(super) report_subject: String,
+    pub(super) syncs: Arc<Syncs>,
     identity: Identity,
     holds: Holds,
     actions: Vec<Action>,
 }
 
-/// Answers `noop@1` at once, with a result of about 300 bytes.
-fn result(task: &TaskId) -> Option<Json> {
-    let result = serde_json::json!({
-        "store": task.target, "appVersion": "4.18.0", "lines": 48_211, "errors": 17, "warnings": 240,
-        "levels": { "INFO": 47_954, "WARN": 240, "ERROR": 17 }, "first": "2026-09-17T08:00:01+08:00",
-        "last": "2026-09-17T21:59:58+08:00", "configSha256": "2f7a8896b386711189137684dc4338d13497e27abb1bde9c06db5919e231e7ad",
-    });
-    to_raw_value(&result).ok().map(Json::from)
+/// What follows from what came in.
+#[derive(Default)]
+pub(super) struct Follows {
+    /// Runs that begin.
+    pub(super) begun: Vec<RunOrder>,
+    /// Reports to be sent.
+    pub(super) reports: Vec<Unanswered>,
 }
 
 fn succeeded(attempt: u32, result: Json) -> TaskEvent {
@@ -68,6 +70,7 @@ impl Member {
         let mut actions = Vec::new();
         Self {
             report_subject: subjects::report(&id),
+            syncs: Arc::default(),
             identity: Identity {
                 protocol_version: PROTOCOL_VERSION,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -103,7 +106,7 @@ impl Member {
     }
 
     /// A message on `ff.cmd.<id>.>`; what is to be sent because of it goes into `out`.
-    pub(super) fn command(&mut self, subject: &str, seq: u64, payload: &[u8], out: &mut Vec<Unanswered>) {
+    pub(super) fn command(&mut self, subject: &str, seq: u64, payload: &[u8], out: &mut Follows) {
         let Some((_, task)) = subjects::parse_command(subject) else { return };
         match Command::decode(task, seq, payload) {
             Ok(command) => self.holds.command(command, Origin::Live, &admit, &mut self.actions),
@@ -113,14 +116,34 @@ impl Member {
     }
 
     /// The answer to a sync.
-    pub(super) fn synced(&mut self, answer: SyncAnswer, out: &mut Vec<Unanswered>) -> SyncNext {
+    pub(super) fn synced(&mut self, answer: SyncAnswer, out: &mut Follows) -> SyncNext {
         let next = self.holds.synced(answer, &admit, &mut self.actions);
+        let counter = if matches!(next, SyncNext::Normal) { &self.syncs.answered } else { &self.syncs.unanswered };
+        counter.fetch_add(1, Ordering::Relaxed);
         self.act(out);
         next
     }
 
+    /// A sync got no answer.
+    pub(super) fn not_synced(&self) {
+        self.syncs.unanswered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A run has come to its end.
+    pub(super) fn done(&mut self, order: &RunOrder, out: &mut Follows) {
+        let number = order.attempt.attempt;
+        let (end, event) = match crowd_result(order.attempt.task_id.target.as_str()) {
+            Ok(result) => (EndKind::Succeeded, succeeded(number, Json::from(result))),
+            Err(_) => (EndKind::Failed, failed(number)),
+        };
+        if let Some(report) = self.written(&order.attempt, &event, order.traceparent.as_deref()) {
+            self.holds.ended(&order.attempt, end, report, true, &mut self.actions);
+        }
+        self.act(out);
+    }
+
     /// The answer to a report; says whether it was the last one.
-    pub(super) fn answered(&mut self, of: &Unanswered, result: &ReportResult, out: &mut Vec<Unanswered>) -> bool {
+    pub(super) fn answered(&mut self, of: &Unanswered, result: &ReportResult, out: &mut Follows) -> bool {
         self.holds.answered(&of.attempt, of.end, result, &mut self.actions);
         self.act(out);
         fanfold_sdk::holds::is_settled(result)
@@ -131,33 +154,21 @@ impl Member {
         self.holds.wants_sync()
     }
 
-    /// Performs what follows. A run is over as soon as it begins, so there is never one to be stopped.
-    fn act(&mut self, out: &mut Vec<Unanswered>) {
-        let mut at = 0;
-        while let Some(action) = self.actions.get(at).cloned() {
-            at += 1;
+    /// Performs what follows. A run that is to be stopped comes to its end soon: its result is still a result.
+    fn act(&mut self, out: &mut Follows) {
+        for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Run(order) => {
-                    let number = order.attempt.attempt;
-                    let (end, event) = match result(&order.attempt.task_id) {
-                        Some(result) => (EndKind::Succeeded, succeeded(number, result)),
-                        None => (EndKind::Failed, failed(number)),
-                    };
-                    if let Some(report) = self.written(&order.attempt, &event, order.traceparent.as_deref()) {
-                        self.holds.ended(&order.attempt, end, report, true, &mut self.actions);
-                    }
-                }
+                Action::Run(order) => out.begun.push(*order),
                 Action::Report { attempt, end, event, traceparent, .. } => {
                     if let Some(report) = self.written(&attempt, &event, traceparent.as_deref()) {
-                        out.push(Unanswered { attempt, end, report });
+                        out.reports.push(Unanswered { attempt, end, report });
                     }
                 }
-                Action::Send { attempt, end, report } => out.push(Unanswered { attempt, end, report }),
-                // Nothing runs, everything is sent at once, and there is no journal.
+                Action::Send { attempt, end, report } => out.reports.push(Unanswered { attempt, end, report }),
+                // Everything is sent at once, and there is no journal.
                 Action::Stop(_) | Action::Expedite(_) | Action::Note(_) => {}
             }
         }
-        self.actions.clear();
     }
 
     fn written(&self, attempt: &AttemptRef, event: &TaskEvent, traceparent: Option<&str>) -> Option<Bytes> {

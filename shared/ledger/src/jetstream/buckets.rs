@@ -10,12 +10,11 @@ use async_nats::{HeaderMap, StatusCode};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use serde_json::{Value, json};
 
 use super::api::{Failure, header};
 use super::append::retry_or_refused;
 use super::{Budget, JetStreamLedger};
-use crate::port::{BoxStream, Buckets, Entry, Extent, LedgerError};
+use crate::port::{BoxStream, Bucket, Buckets, Entry, Extent, LedgerError};
 use crate::subject;
 
 const STATE: &str = "fanfold-state";
@@ -109,7 +108,7 @@ impl JetStreamLedger {
         }
     }
 
-    async fn get_record(&self, bucket: &str, key: &str) -> Result<Option<Entry>, LedgerError> {
+    pub(super) async fn get_record(&self, bucket: &str, key: &str) -> Result<Option<Entry>, LedgerError> {
         if !subject::is_publishable(key) {
             return Err(LedgerError::Other(format!("{key:?} is not a key")));
         }
@@ -147,12 +146,12 @@ impl JetStreamLedger {
         Some(Some(entry).filter(|entry| !entry.value.is_empty()))
     }
 
-    async fn list_records(&self, bucket: &'static str, filter: &str) -> Result<Records, LedgerError> {
+    async fn list_records(&self, bucket: &'static str, filter: &str, from: u64) -> Result<Records, LedgerError> {
         if !subject::is_filter(filter) {
             return Err(LedgerError::Other(format!("{filter:?} is not a filter")));
         }
         // The bucket keeps one message a key, so everything there is is the last of each key.
-        let messages = self.read_stream(&format!("KV_{bucket}"), vec![kv_subject(bucket, filter)], 1, u64::MAX).await?;
+        let messages = self.read_stream(&format!("KV_{bucket}"), vec![kv_subject(bucket, filter)], from, u64::MAX).await?;
         let prefix_len = kv_subject(bucket, "").len();
         let entries = messages.try_filter_map(move |stored| async move {
             let key = stored.subject.get(prefix_len..).unwrap_or_default().to_owned();
@@ -196,11 +195,11 @@ impl JetStreamLedger {
     }
 }
 
-fn kv_stream(bucket: &str) -> String {
+pub(super) fn kv_stream(bucket: &str) -> String {
     format!("KV_{bucket}")
 }
 
-fn kv_subject(bucket: &str, key: &str) -> String {
+pub(super) fn kv_subject(bucket: &str, key: &str) -> String {
     format!("$KV.{bucket}.{key}")
 }
 
@@ -215,7 +214,7 @@ impl Buckets for JetStreamLedger {
     }
 
     async fn list_state(&self, filter: &str) -> Result<Records, LedgerError> {
-        self.list_records(STATE, filter).await
+        self.list_records(STATE, filter, 1).await
     }
 
     async fn put_state_if(&self, key: &str, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
@@ -233,13 +232,19 @@ impl Buckets for JetStreamLedger {
     }
 
     async fn state_extent(&self) -> Result<Extent, LedgerError> {
-        let info = self.stream_info(&kv_stream(STATE), &json!({})).await?;
-        let number = |pointer: &str| info.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
-        Ok(Extent {
-            bucket: info.get("created").and_then(Value::as_str).unwrap_or_default().to_owned(),
-            last_revision: number("/state/last_seq"),
-            records: number("/state/messages"),
-        })
+        self.extent_of(Bucket::State).await
+    }
+
+    async fn extent(&self, bucket: Bucket) -> Result<Extent, LedgerError> {
+        self.extent_of(bucket).await
+    }
+
+    async fn list_since(&self, bucket: Bucket, filter: &str, after: u64) -> Result<Records, LedgerError> {
+        self.list_records(bucket.name(), filter, after.saturating_add(1)).await
+    }
+
+    async fn get_many(&self, bucket: Bucket, keys: &[String]) -> Result<Vec<Entry>, LedgerError> {
+        self.get_records(bucket.name(), keys).await
     }
 
     async fn put_checkpoint(&self, value: Bytes, expect: u64) -> Result<Option<u64>, LedgerError> {
@@ -261,6 +266,6 @@ impl Buckets for JetStreamLedger {
     }
 
     async fn list_terminals(&self, filter: &str) -> Result<Records, LedgerError> {
-        self.list_records(TERMINALS, filter).await
+        self.list_records(TERMINALS, filter, 1).await
     }
 }

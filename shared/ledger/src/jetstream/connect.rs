@@ -71,6 +71,7 @@ impl JetStreamLedger {
             nonce: format!("{:016x}", rand::random::<u64>()),
             names: AtomicU64::new(1),
             fence_numbers: AtomicU64::new(1),
+            alone: tokio::sync::OnceCell::new(),
             artifacts: tokio::sync::OnceCell::new(),
             damage: std::sync::Mutex::default(),
             outside: tokio::sync::OnceCell::new(),

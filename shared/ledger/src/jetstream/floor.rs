@@ -60,6 +60,8 @@ pub enum Measured {
     Log,
     /// The state bucket.
     State,
+    /// The bucket of terminals.
+    Registry,
 }
 
 impl JetStreamLedger {
@@ -71,6 +73,7 @@ impl JetStreamLedger {
         let name = match which {
             Measured::Log => LOG,
             Measured::State => "KV_fanfold-state",
+            Measured::Registry => "KV_fanfold-terminals",
         };
         let answer =
             self.api(&format!("STREAM.INFO.{name}"), &Value::Null, self.budget()).await?.map_err(ApiError::into_error)?;

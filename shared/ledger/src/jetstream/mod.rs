@@ -15,6 +15,7 @@ mod floor;
 mod known;
 mod log;
 mod objects;
+mod pages;
 mod position;
 mod provision;
 mod read;
@@ -103,6 +104,8 @@ struct Inner {
     nonce: String,
     names: AtomicU64,
     fence_numbers: AtomicU64,
+    /// Whether there is only one copy of each bucket.
+    alone: tokio::sync::OnceCell<bool>,
     artifacts: tokio::sync::OnceCell<async_nats::jetstream::object_store::ObjectStore>,
     /// See [`JetStreamLedger::outside`].
     outside: tokio::sync::OnceCell<async_nats::Client>,

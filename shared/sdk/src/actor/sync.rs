@@ -54,7 +54,11 @@ impl SyncClock {
     fn answered(&mut self, chance: &Chance, next: SyncNext, interval_ms: u64) {
         self.failures = 0;
         let pause_ms = match next {
-            SyncNext::Normal | SyncNext::InUse => interval_ms,
+            SyncNext::Normal => {
+                self.next = chance.tick_after(interval_ms);
+                return;
+            }
+            SyncNext::InUse => interval_ms,
             SyncNext::Soon | SyncNext::Later(None) => SOON_MS,
             SyncNext::Later(Some(ms)) => ms.clamp(*LATER_MS.start(), *LATER_MS.end()),
         };
@@ -103,6 +107,10 @@ impl Running {
         let next = actor.holds.synced(answer, &|dispatched| admit(registry, dispatched), &mut actor.actions);
         if acted_on && discarded == actor.holds.counts().syncs_discarded {
             self.stats.syncs += 1;
+            if self.told_journal_ok && actor.holds.journal_ok() {
+                // HQ has just heard all that a beat says.
+                self.beats.beaten(&actor.config.chance, actor.config.beat_interval_ms);
+            }
         }
         let in_use = next == SyncNext::InUse;
         if in_use && !self.stats.id_in_use {
