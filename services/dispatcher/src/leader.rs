@@ -333,7 +333,7 @@ impl Leader<'_> {
         let tasks: Vec<(PlanId, u32)> = model
             .open()
             .filter(|v| Some(v.plan.id()) != but)
-            .filter_map(|v| v.plan.index.get(terminal.as_str()).map(|i| (v.plan.id().clone(), *i)))
+            .filter_map(|v| v.plan.index_of(terminal.as_str()).map(|i| (v.plan.id().clone(), i as u32)))
             .collect();
         for (plan, task) in tasks {
             self.look(model, &plan, task, hq);

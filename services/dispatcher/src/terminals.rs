@@ -268,7 +268,7 @@ impl Terminals {
         let lists_attempt = young && names(&t.listed);
         let forgot = synced
             && !lists_attempt
-            && attempt.is_some_and(|a| a.started_ms.is_some() && a.dispatched_seq <= t.sync_seq && !names(&t.sync_listed));
+            && attempt.is_some_and(|a| a.started_ms().is_some() && a.dispatched_seq <= t.sync_seq && !names(&t.sync_listed));
         Presence {
             last_seen_ms: (t.last_seen_ms > 0).then_some(t.last_seen_ms),
             gone: t.gone,
@@ -277,7 +277,7 @@ impl Terminals {
             // A wait that is over ends with the next sweep, which looks at the tasks again; nobody polls for it.
             usable_at_ms: t.successor.as_ref().map(|s| s.usable_at_ms).filter(|at_ms| *at_ms > hq.now_ms),
             lists_attempt,
-            same_journal: attempt.is_some_and(|a| *a.journal == *t.identity.journal),
+            same_journal: attempt.is_some_and(|a| a.journal == *t.identity.journal),
             forgot_attempt: forgot,
             synced,
         }
