@@ -20,7 +20,7 @@ use crate::append::{self, BATCH_BYTES_MAX, BATCH_MAX, Sent};
 use crate::ready;
 use crate::registry;
 use crate::terminals::Terminals;
-use crate::work::{Deciding, Decision, Work};
+use crate::work::{Deciding, Decision, Facts, Work};
 use crate::{Deps, ROLE};
 use waiting::Waiting;
 
@@ -288,10 +288,11 @@ impl Leader<'_> {
                 self.work.plans.remove(&plan);
                 continue;
             };
-            let fresh = !self.work.plans.contains_key(&plan);
-            self.work.plans.entry(plan.clone()).or_default();
-            // A change of the plan itself (sealed, cancelled, closed, requeue, limits) may concern every task.
-            if change.whole || change.plan || fresh {
+            // A change of the plan itself (sealed, cancelled, closed, requeue, limits) may concern every task; that a summary was made
+            // or the deadline reached concerns none.
+            let facts = Facts::of(&view.plan);
+            let before = self.work.plans.entry(plan.clone()).or_default().facts.replace(facts);
+            if change.whole || before != Some(facts) {
                 for task in 0..view.tasks.len() {
                     self.look(&model, &plan, task as u32, &hq);
                 }

@@ -177,8 +177,8 @@ fn dispatched(view: &PlanView, terminals: &Terminals, index: u32) -> Option<Disp
     Some(Dispatched {
         protocol_version: PROTOCOL_VERSION,
         attempt: task.last_attempt + 1,
-        journal: identity.journal.clone(),
-        boot: identity.boot.clone(),
+        journal: identity.journal.to_string(),
+        boot: identity.boot.to_string(),
         kind: view.plan.spec.kind.name.clone(),
         version: view.plan.spec.kind.version,
         input: view.plan.spec.input.clone(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use fanfold_domain::bits::Bits;
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::{Limits, Plan};
 
 /// A decision on its way into the log, or in it and not yet in view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +19,37 @@ pub(crate) enum Deciding {
     Stored(u64),
 }
 
+/// What of a plan decides about its tasks, beside what was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    sealed: bool,
+    paused: bool,
+    limits: Limits,
+    cancel_seq: Option<u64>,
+    close_seq: Option<u64>,
+    closed_seq: Option<u64>,
+    last_requeue_seq: Option<u64>,
+}
+
+impl Facts {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self {
+            sealed: plan.seal.is_some(),
+            paused: plan.paused,
+            limits: plan.limits,
+            cancel_seq: plan.cancel.as_ref().map(|(_, seq)| *seq),
+            close_seq: plan.close.as_ref().map(|(_, seq, _)| *seq),
+            closed_seq: plan.closed_seq,
+            last_requeue_seq: plan.requeues.last().map(|request| request.seq),
+        }
+    }
+}
+
 /// One plan's part of the index.
 #[derive(Debug, Default)]
 pub(crate) struct PlanWork {
+    /// As they were when every task was looked at last.
+    pub(crate) facts: Option<Facts>,
     /// Earliest wake-up set for a task, epoch ms; 0: none.
     pub(crate) wake_ms: Vec<i64>,
     /// Tasks that may be dispatched as soon as the caps allow, first come first served.

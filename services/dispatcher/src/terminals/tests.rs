@@ -82,8 +82,8 @@ impl Scene {
         silent
     }
 
-    fn boot(&self) -> &str {
-        &self.terminals.known[&id("S1")].identity.boot
+    fn boot(&self) -> String {
+        self.terminals.known[&id("S1")].identity.boot.to_string()
     }
 }
 
