@@ -285,7 +285,7 @@ impl Leader<'_> {
         let several = model.open().nth(1).is_some();
         for (plan, change) in changes {
             let Some(view) = model.plan(&plan).filter(|v| !v.is_over()) else {
-                self.work.plans.remove(&plan);
+                self.work.forget(&plan);
                 continue;
             };
             // A change of the plan itself (sealed, cancelled, closed, requeue, limits) may concern every task; that a summary was made

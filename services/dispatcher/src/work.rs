@@ -85,6 +85,9 @@ impl PlanWork {
     }
 }
 
+/// Timers of plans that are over, or overtaken by earlier ones of the same task, that may be left beside as many as there are tasks.
+const STALE_TIMERS_MAX: usize = 1_024;
+
 /// A decision to be appended.
 #[derive(Debug)]
 pub(crate) struct Decision {
@@ -119,6 +122,21 @@ impl Work {
         if *slot == 0 || at_ms < *slot {
             *slot = at_ms;
             self.timers.push(Reverse((at_ms, plan.clone(), task)));
+        }
+    }
+
+    /// Forgets a plan that is over, and once in a while what is left of such plans: their timers may be days away.
+    pub(crate) fn forget(&mut self, plan: &PlanId) {
+        self.plans.remove(plan);
+        let live: usize = self.plans.values().map(|work| work.wake_ms.len()).sum();
+        if self.timers.len() > 2 * live + STALE_TIMERS_MAX {
+            let plans = &self.plans;
+            let is_set = |at_ms: i64, plan: &PlanId, task: u32| plans.get(plan).and_then(|w| w.wake_ms.get(task as usize)) == Some(&at_ms);
+            self.timers.retain(|Reverse((at_ms, plan, task))| is_set(*at_ms, plan, *task));
+            self.timers.shrink_to_fit();
+        }
+        if self.outbox.is_empty() {
+            self.outbox.shrink_to_fit();
         }
     }
 
@@ -168,5 +186,21 @@ mod tests {
         plan_work.queue(3);
         plan_work.queue(3);
         assert_eq!((plan_work.next_ready(), plan_work.next_ready()), (Some(3), None));
+    }
+
+    #[test]
+    fn timers_of_plans_that_are_over_do_not_stay() {
+        let mut work = Work::default();
+        let plan = |n: usize| PlanId::new(&format!("p{n}")).unwrap();
+        for n in 0..100 {
+            work.plans.insert(plan(n), PlanWork::default());
+            (0..500).for_each(|task| work.wake_at(&plan(n), task, 1_000_000 + i64::from(task)));
+            work.wake_at(&plan(n), 499, 7);
+            if n >= 2 {
+                work.forget(&plan(n - 2));
+            }
+            assert!(work.timers.len() <= 2 * 1_500 + STALE_TIMERS_MAX + 501, "{} timers after {n} plans", work.timers.len());
+        }
+        assert_eq!(work.due(2_000_000).len(), 1_000, "those of the two that are open are all there");
     }
 }
