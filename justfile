@@ -38,3 +38,8 @@ chaos SEED="1" DISTURBANCES="100":
 # The whole job against bare publishes of the same bytes: `just bench --tasks 100000 --durable false`.
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}
+
+# Instructions a task, under valgrind: reading and folding its events, deciding about it, its part of a summary. Steady where clocks are not.
+bench-instructions:
+    cargo build --release -p fanfold-ledger --example instructions
+    for what in fold decide summary; do valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect='*measured*' target/release/examples/instructions $what 2>&1 | awk -v what=$what '/Collected/ { printf "%-8s %6d instructions a task\n", what, $NF / 10000 }'; done

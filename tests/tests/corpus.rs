@@ -52,11 +52,11 @@ fn absorbed(counts: &Absorbed) -> Value {
 }
 
 fn attempt_facts(attempt: &Attempt) -> Value {
-    let steps: Vec<Value> = attempt.steps.iter().map(|s| json!([s.k, s.step, s.ms])).collect();
+    let steps: Vec<Value> = attempt.steps().iter().map(|s| json!([s.k, s.step, s.ms])).collect();
     json!({
-        "number": attempt.number, "terminal": attempt.terminal.as_str(), "journal": &*attempt.journal,
-        "dispatchedSeq": attempt.dispatched_seq, "dispatchedMs": attempt.dispatched_ms, "startedMs": attempt.started_ms,
-        "progressedMs": attempt.progressed_ms, "endedMs": attempt.ended_ms, "steps": steps,
+        "number": attempt.number, "terminal": attempt.terminal.as_str(), "journal": attempt.journal.to_string(),
+        "dispatchedSeq": attempt.dispatched_seq, "dispatchedMs": attempt.dispatched_ms, "startedMs": attempt.started_ms(),
+        "progressedMs": attempt.progressed_ms(), "endedMs": attempt.ended_ms(), "steps": steps,
         "outcome": format!("{:?}", attempt.outcome), "class": format!("{:?}", attempt.class),
         "error": attempt.error.as_ref().map(|e| json!([e.code, e.message, e.paths])),
         "stopRequested": attempt.stop_requested, "superseded": attempt.superseded,
@@ -73,10 +73,10 @@ fn task_facts(view: &PlanView, index: usize, task: &Task) -> Value {
         "failure": format!("{:?}", task.failure), "lastOutcome": format!("{:?}", task.last_outcome), "late": task.late,
         "error": task.error.as_ref().map(|e| json!([e.code, e.message, e.paths])), "result": task.result.is_some(),
         "waiting": format!("{:?}", task.waiting), "pendingSince": format!("{:?}", task.pending_since),
-        "notBeforeMs": task.not_before_ms, "cancelling": task.cancelling, "cancelMs": task.cancel_ms,
+        "notBeforeMs": task.not_before_ms, "cancelling": task.cancelling, "cancelMs": task.cancel_ms(),
         "finalSeq": task.final_seq, "finalMs": task.final_ms, "rowSeq": task.row_seq, "seq": task.seq,
         "decisionSeq": task.decision_seq, "createdMs": task.created_ms, "updatedMs": task.updated_ms,
-        "absorbed": absorbed(&task.absorbed), "attempts": attempts,
+        "absorbed": absorbed(&task.absorbed()), "attempts": attempts,
     })
 }
 

@@ -142,7 +142,7 @@ async fn assert_counted(stack: &Stack) {
             .into();
     until("the registry counts them", SOON, async || {
         let reports = stack.hq.terminal("S_001").await?.reports;
-        (reports.refused == expected && reports.recorded == 2 && reports.duplicate == 2).then_some(())
+        (*reports.refused == expected && reports.recorded == 2 && reports.duplicate == 2).then_some(())
     })
     .await;
     stack.cli().run(&["terminal", "ls"]).await.exits(0).shows(&["12 reports refused"]);

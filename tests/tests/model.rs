@@ -62,7 +62,7 @@ impl Both {
 
     fn task_difference(&self, target: &TargetId) -> Option<String> {
         let view = self.view.as_ref()?;
-        let index = *view.plan.index.get(target)? as usize;
+        let index = view.plan.index_of(target.as_str())?;
         let task = &view.tasks[index];
         let plan = self.model.plan(view.plan.id().as_str()).expect("the plan");
         let modelled = &plan.tasks[target.as_str()];
@@ -99,7 +99,7 @@ fn absorbed(view: &PlanView) -> [u32; 5] {
 type Says = BTreeMap<&'static str, Value>;
 
 fn product_says(view: &PlanView, task: &Task) -> Says {
-    let a = &task.absorbed;
+    let a = task.absorbed();
     let result = task.result.as_ref().map(|r| r.0.get().to_owned());
     let open: Vec<u32> = task.superseded_open().map(|a| a.number).collect();
     let to_stop: Vec<u32> = task.attempts.iter().filter(|a| a.stop_requested).map(|a| a.number).collect();

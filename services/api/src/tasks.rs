@@ -31,8 +31,8 @@ fn unknown_task(id: &TaskId) -> ApiError {
 
 /// A task of a plan that is at hand.
 fn of_view(view: &PlanView, id: &TaskId) -> Result<TaskRecord, ApiError> {
-    let index = view.plan.index.get(&id.target).filter(|_| id.stage == view.stage);
-    index.and_then(|i| TaskRecord::of(view, *i as usize)).ok_or_else(|| unknown_task(id))
+    let index = view.plan.index_of(id.target.as_str()).filter(|_| id.stage == view.stage);
+    index.and_then(|i| TaskRecord::of(view, i)).ok_or_else(|| unknown_task(id))
 }
 
 /// `task.get`
@@ -184,8 +184,8 @@ fn check_named(deps: &Deps, request: &RequeueRequest, ids: &[TaskId]) -> Result<
     let model = deps.open.read();
     let Some(view) = model.plan(&request.plan_id) else { return Ok(()) };
     let problem = |id: &TaskId| {
-        let index = view.plan.index.get(&id.target).filter(|_| id.plan == request.plan_id && id.stage == view.stage);
-        match index.and_then(|i| view.tasks.get(*i as usize)) {
+        let index = view.plan.index_of(id.target.as_str()).filter(|_| id.plan == request.plan_id && id.stage == view.stage);
+        match index.and_then(|i| view.tasks.get(i)) {
             None => Some(Problem::new("UNKNOWN_TASK", "/selector/tasks", &id.to_string(), "it is not a task of this plan")),
             Some(task) if task.state != TaskState::Failed => {
                 Some(Problem::new("NOT_FAILED", "/selector/tasks", &id.to_string(), "only a FAILED task can be requeued"))

@@ -3,19 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use bytes::Bytes;
 use fanfold_domain::barrier::{Convergence, next_step};
 use fanfold_domain::ids::PlanId;
-use fanfold_domain::plan::{Asked, PlanEvent, Summarised, SummaryKind, SummaryRef};
-use fanfold_domain::summary::Summary;
+use fanfold_domain::plan::{Asked, PlanEvent};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::lead::Keeper;
 use fanfold_ledger::port::{Append, Fence, FencedError, LedgerError};
 use fanfold_ledger::write::Writer;
 use fanfold_process::shutdown::Shutdown;
-use fanfold_wire::digest::sha256_hex;
 use fanfold_wire::event::EventError;
 
+use crate::document::{self, Wanted};
 use crate::{Deps, ROLE};
 
 const SOURCE: &str = "/fanfold/convergence";
@@ -27,15 +25,17 @@ const SLEEP_MS_MAX: i64 = 60_000;
 const AGAIN_MS: i64 = 50;
 const BROKEN_AGAIN_MS: i64 = 30_000;
 
-/// What a plan needs now.
-struct Due {
-    plan: PlanId,
-    event: Append,
-    object: Option<(String, Bytes)>,
+/// What a plan needs now: an event, or a summary that is still to be computed.
+enum Due {
+    Event(PlanId, Append),
+    Summary(Box<Wanted>),
 }
 
+/// A plan and the event that is to be appended about it.
+pub(crate) type Ready = (PlanId, Append);
+
 #[derive(Default)]
-struct Agenda {
+pub(crate) struct Agenda {
     look: BTreeSet<PlanId>,
     wake_ms: BTreeMap<PlanId, i64>,
     /// Own appends that the view has to have before the plan is looked at again.
@@ -54,9 +54,20 @@ pub(crate) async fn lead(deps: &Deps, mut fence: Fence, mut keeper: Keeper, shut
     loop {
         agenda.look.extend(changes.take().into_keys());
         let due = look(deps, &mut agenda);
-        if !due.is_empty() && !append(deps, &mut fence, due, &mut agenda).await? {
-            tracing::warn!(role = ROLE, "overtaken: another convergence leads now");
-            return Ok(());
+        if !due.is_empty() {
+            // A large summary takes a while: whoever waits for a sign of this leader hears it meanwhile.
+            let ready = tokio::select! {
+                biased;
+                _ = keeper.keep() => {
+                    tracing::warn!(role = ROLE, "overtaken: another convergence leads now");
+                    return Ok(());
+                }
+                ready = prepare(deps, due, &mut agenda) => ready?,
+            };
+            if !ready.is_empty() && !append(deps, &mut fence, ready, &mut agenda).await? {
+                tracing::warn!(role = ROLE, "overtaken: another convergence leads now");
+                return Ok(());
+            }
         }
         let now_ms = deps.clock.now_ms();
         let wait_ms = agenda.wake_ms.values().min().map_or(SLEEP_MS_MAX, |at_ms| (at_ms - now_ms).clamp(1, SLEEP_MS_MAX));
@@ -98,59 +109,64 @@ fn look(deps: &Deps, agenda: &mut Agenda) -> Vec<Due> {
                 agenda.wake_ms.insert(plan, at_ms);
                 continue;
             }
-            Convergence::DeadlineReached => event(view, &PlanEvent::DeadlineReached, now_ms).map(|e| (e, None)),
+            Convergence::DeadlineReached => event(view, &PlanEvent::DeadlineReached, now_ms),
             Convergence::RequestClose(reason) => {
                 let asked = Asked { by: ROLE.to_owned(), reason: reason.to_owned() };
-                event(view, &PlanEvent::CloseRequested(asked), now_ms).map(|e| (e, None))
+                event(view, &PlanEvent::CloseRequested(asked), now_ms)
             }
-            Convergence::Close => event(view, &PlanEvent::Closed, now_ms).map(|e| (e, None)),
-            Convergence::Summarise(kind) => summarise(view, kind, now_ms),
+            Convergence::Close => event(view, &PlanEvent::Closed, now_ms),
+            Convergence::Summarise(kind) => {
+                due.push(Due::Summary(Box::new(Wanted { view: view.clone(), kind })));
+                continue;
+            }
         };
         match prepared {
-            Ok((event, object)) => due.push(Due { plan, event, object }),
-            Err(error) => {
-                tracing::error!(%plan, %error, "a summary or plan event could not be made; nothing wrong is published, it is tried again");
-                agenda.wake_ms.insert(plan, now_ms + BROKEN_AGAIN_MS);
-            }
+            Ok(event) => due.push(Due::Event(plan, event)),
+            Err(error) => agenda.is_broken(&plan, &error, now_ms),
         }
     }
     due
+}
+
+impl Agenda {
+    fn is_broken(&mut self, plan: &PlanId, error: &EventError, now_ms: i64) {
+        tracing::error!(%plan, %error, "a summary or plan event could not be made; nothing wrong is published, it is tried again");
+        self.wake_ms.insert(plan.clone(), now_ms + BROKEN_AGAIN_MS);
+    }
+}
+
+/// Computes the summaries and stores their documents, while the fold goes on. Safe to drop: nothing names a document yet.
+async fn prepare(deps: &Deps, due: Vec<Due>, agenda: &mut Agenda) -> Result<Vec<Ready>, LedgerError> {
+    let mut ready = Vec::with_capacity(due.len());
+    for due in due {
+        let wanted = match due {
+            Due::Event(plan, event) => {
+                ready.push((plan, event));
+                continue;
+            }
+            Due::Summary(wanted) => wanted,
+        };
+        let (plan, now_ms) = (wanted.view.plan.id().clone(), deps.clock.now_ms());
+        let summarised = match document::store(deps.ledger.as_ref(), &wanted).await {
+            Ok(summarised) => event(&wanted.view, &PlanEvent::Summarised(Box::new(summarised)), now_ms),
+            Err(document::StoreError::Ledger(error)) => return Err(error),
+            Err(document::StoreError::Summary(error)) => Err(EventError::Unwritable(error.to_string())),
+        };
+        match summarised {
+            Ok(event) => ready.push((plan, event)),
+            Err(error) => agenda.is_broken(&plan, &error, now_ms),
+        }
+    }
+    Ok(ready)
 }
 
 fn event(view: &PlanView, event: &PlanEvent, now_ms: i64) -> Result<Append, EventError> {
     Writer { source: SOURCE, now_ms }.next_plan_event(&view.plan, event)
 }
 
-type Prepared = (Append, Option<(String, Bytes)>);
-
-/// Computes a summary and the event that names it. It is checked before: one that does not add up is not published.
-fn summarise(view: &PlanView, kind: SummaryKind, now_ms: i64) -> Result<Prepared, EventError> {
-    let refused = |e: fanfold_domain::summary::SummaryError| EventError::Unwritable(e.to_string());
-    let summary = Summary::compute(view, kind).map_err(refused)?;
-    let bytes = summary.to_bytes().map_err(refused)?;
-    let sha256 = sha256_hex(&bytes);
-    let summarised = Summarised {
-        this: SummaryRef { revision: summary.revision, as_of_seq: summary.as_of_seq, sha256: sha256.clone() },
-        kind,
-        counts: summary.counts,
-        previous: summary.previous.clone(),
-        verdict: summary.verdict,
-    };
-    let event = event(view, &PlanEvent::Summarised(Box::new(summarised)), now_ms)?;
-    Ok((event, Some((sha256, Bytes::from(bytes)))))
-}
-
-/// Stores objects, then appends the events that name them. `false`: the lead is lost.
-async fn append(deps: &Deps, fence: &mut Fence, due: Vec<Due>, agenda: &mut Agenda) -> Result<bool, LedgerError> {
-    let mut plans = Vec::with_capacity(due.len());
-    let mut events = Vec::with_capacity(due.len());
-    for Due { plan, event, object } in due {
-        if let Some((name, bytes)) = object {
-            deps.ledger.put_object(&name, bytes).await?;
-        }
-        plans.push(plan);
-        events.push(event);
-    }
+/// Appends what is ready. `false`: the lead is lost.
+async fn append(deps: &Deps, fence: &mut Fence, ready: Vec<Ready>, agenda: &mut Agenda) -> Result<bool, LedgerError> {
+    let (plans, events): (Vec<PlanId>, Vec<Append>) = ready.into_iter().unzip();
     let answers = match deps.ledger.append_fenced(fence, events).await {
         Ok(answers) => answers,
         Err(FencedError::Overtaken(_)) => return Ok(false),

@@ -3,6 +3,7 @@
 //! What is due is `fanfold_domain::barrier`; a summary is `fanfold_domain::summary`. Here is the clock for deadlines and expiries, and
 //! the one place that appends what they ask for, fenced. A summary's document is stored under its sha256 before the event that names it.
 
+mod document;
 mod leader;
 
 use std::sync::Arc;

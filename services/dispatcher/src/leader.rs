@@ -20,7 +20,7 @@ use crate::append::{self, BATCH_BYTES_MAX, BATCH_MAX, Sent};
 use crate::ready;
 use crate::registry;
 use crate::terminals::Terminals;
-use crate::work::{Deciding, Decision, Work};
+use crate::work::{Deciding, Decision, Facts, Work};
 use crate::{Deps, ROLE};
 use waiting::Waiting;
 
@@ -285,13 +285,14 @@ impl Leader<'_> {
         let several = model.open().nth(1).is_some();
         for (plan, change) in changes {
             let Some(view) = model.plan(&plan).filter(|v| !v.is_over()) else {
-                self.work.plans.remove(&plan);
+                self.work.forget(&plan);
                 continue;
             };
-            let fresh = !self.work.plans.contains_key(&plan);
-            self.work.plans.entry(plan.clone()).or_default();
-            // A change of the plan itself (sealed, cancelled, closed, requeue, limits) may concern every task.
-            if change.whole || change.plan || fresh {
+            // A change of the plan itself (sealed, cancelled, closed, requeue, limits) may concern every task; that a summary was made
+            // or the deadline reached concerns none.
+            let facts = Facts::of(&view.plan);
+            let before = self.work.plans.entry(plan.clone()).or_default().facts.replace(facts);
+            if change.whole || before != Some(facts) {
                 for task in 0..view.tasks.len() {
                     self.look(&model, &plan, task as u32, &hq);
                 }
@@ -333,7 +334,7 @@ impl Leader<'_> {
         let tasks: Vec<(PlanId, u32)> = model
             .open()
             .filter(|v| Some(v.plan.id()) != but)
-            .filter_map(|v| v.plan.index.get(terminal.as_str()).map(|i| (v.plan.id().clone(), *i)))
+            .filter_map(|v| v.plan.index_of(terminal.as_str()).map(|i| (v.plan.id().clone(), i as u32)))
             .collect();
         for (plan, task) in tasks {
             self.look(model, &plan, task, hq);

@@ -36,7 +36,7 @@ fn superseded_counts(view: &PlanView, index: usize, hq: &Hq) -> bool {
 /// Tasks out at one terminal, over all plans.
 fn out_at(model: &Model, work: &Work, terminal: &TerminalId, hq: &Hq) -> usize {
     let at_plan = |view: &PlanView| {
-        let Some(index) = view.plan.index.get(terminal.as_str()).map(|i| *i as usize) else { return 0 };
+        let Some(index) = view.plan.index_of(terminal.as_str()) else { return 0 };
         let handing_out = work.plans.get(view.plan.id()).is_some_and(|w| w.handing_out.contains(index));
         let superseded = view.superseded.contains(index) && superseded_counts(view, index, hq);
         usize::from(view.live.contains(index)) + usize::from(superseded) + usize::from(handing_out)
@@ -48,11 +48,11 @@ fn out_at(model: &Model, work: &Work, terminal: &TerminalId, hq: &Hq) -> usize {
 /// an answer to a sync that does not have it must not be the last word for a minute.
 pub(crate) fn handing_out_to(model: &Model, work: &Work, terminal: &TerminalId) -> bool {
     let at_plan = |view: &PlanView| {
-        let index = view.plan.index.get(terminal.as_str())?;
-        let plan_work = work.plans.get(view.plan.id()).filter(|w| w.handing_out.contains(*index as usize))?;
-        match plan_work.deciding.get(index)? {
+        let index = view.plan.index_of(terminal.as_str())?;
+        let plan_work = work.plans.get(view.plan.id()).filter(|w| w.handing_out.contains(index))?;
+        match plan_work.deciding.get(&u32::try_from(index).ok()?)? {
             Deciding::InFlight => Some(()),
-            Deciding::Stored(seq) => view.tasks.get(*index as usize).filter(|t| t.decision_seq < *seq).map(drop),
+            Deciding::Stored(seq) => view.tasks.get(index).filter(|t| t.decision_seq < *seq).map(drop),
         }
     };
     model.open().any(|view| at_plan(view).is_some())
@@ -177,8 +177,8 @@ fn dispatched(view: &PlanView, terminals: &Terminals, index: u32) -> Option<Disp
     Some(Dispatched {
         protocol_version: PROTOCOL_VERSION,
         attempt: task.last_attempt + 1,
-        journal: identity.journal.clone(),
-        boot: identity.boot.clone(),
+        journal: identity.journal.to_string(),
+        boot: identity.boot.to_string(),
         kind: view.plan.spec.kind.name.clone(),
         version: view.plan.spec.kind.version,
         input: view.plan.spec.input.clone(),

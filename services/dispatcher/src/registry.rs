@@ -67,6 +67,8 @@ pub(crate) fn take_counted(terminals: &mut Terminals) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::testing::identity;
     use fanfold_wire::terminal::Beat;
@@ -102,7 +104,11 @@ mod tests {
         terminals.dirty.clear();
         counted(
             &mut terminals,
-            &ReportCounts { recorded: 1, refused: [("MALFORMED".into(), 1)].into(), ..ReportCounts::default() },
+            &ReportCounts {
+                recorded: 1,
+                refused: BTreeMap::from([("MALFORMED".to_owned(), 1)]).into(),
+                ..ReportCounts::default()
+            },
         );
         assert_eq!(terminals.dirty.len(), 6_000, "a refusal is");
     }

@@ -20,7 +20,7 @@ pub(crate) fn answer(model: &Model, terminal: &TerminalId, request: &SyncRequest
     let held: HashSet<&AttemptRef> = request.holds.iter().map(|h| &h.attempt).collect();
     let mut bytes = 0;
     for view in model.open() {
-        let Some(index) = view.plan.index.get(terminal.as_str()).map(|i| *i as usize) else { continue };
+        let Some(index) = view.plan.index_of(terminal.as_str()) else { continue };
         let Some((task_id, attempt)) = to_hand_out(view, index, terminal, &request.identity.journal) else { continue };
         if held.contains(&AttemptRef { task_id: task_id.clone(), attempt: attempt.number }) {
             continue;
@@ -48,7 +48,7 @@ pub(crate) fn answer(model: &Model, terminal: &TerminalId, request: &SyncRequest
 /// The live attempt of a task that this journal may run and has not begun as far as the log knows.
 fn to_hand_out<'v>(view: &'v PlanView, index: usize, terminal: &TerminalId, journal: &str) -> Option<(TaskId, &'v Attempt)> {
     let task = view.tasks.get(index).filter(|t| t.state == TaskState::Dispatched && !t.cancelling)?;
-    let attempt = task.current().filter(|a| a.terminal == *terminal && *a.journal == *journal && !a.stop_requested)?;
+    let attempt = task.current().filter(|a| a.terminal == *terminal && a.journal == *journal && !a.stop_requested)?;
     Some((view.task_id(index)?, attempt))
 }
 
@@ -86,7 +86,7 @@ enum HoldStanding {
 /// Whether HQ still wants what a terminal holds.
 fn standing(model: &Model, terminal: &TerminalId, held: &AttemptRef) -> HoldStanding {
     let view = model.plan(&held.task_id.plan).filter(|v| !v.is_over());
-    let task = view.and_then(|v| v.plan.index.get(&held.task_id.target).and_then(|i| v.tasks.get(*i as usize)));
+    let task = view.and_then(|v| v.plan.index_of(held.task_id.target.as_str()).and_then(|i| v.tasks.get(i)));
     match task {
         Some(task) if wanted(task, terminal, held.attempt) => HoldStanding::Open,
         _ => HoldStanding::Over,

@@ -4,15 +4,17 @@ use std::collections::{BTreeSet, HashMap};
 
 use fanfold_domain::dispatch::{BEATS_MISSING_OFFLINE, Hq, Presence};
 use fanfold_domain::ids::{TaskId, TerminalId};
-use fanfold_domain::task::Attempt;
+use fanfold_domain::task::{Attempt, Journal};
 use fanfold_wire::record::TerminalRecord;
 use fanfold_wire::terminal::{AttemptRef, Beat, Identity};
 
 mod again;
 mod journals;
+mod known;
 mod one;
 mod silence;
 
+use known::{Alike, Known};
 pub(crate) use one::Terminal;
 
 /// Attempts kept of one listing.
@@ -36,7 +38,8 @@ pub(crate) enum Heard {
 /// All terminals.
 #[derive(Debug, Default)]
 pub(crate) struct Terminals {
-    pub(crate) known: HashMap<TerminalId, Terminal>,
+    pub(crate) known: HashMap<TerminalId, Box<Terminal>>,
+    alike: Alike,
     /// Whose record in the registry is to be written.
     pub(crate) dirty: BTreeSet<TerminalId>,
     /// Of whom more reports were counted and nothing else: their records may be written later.
@@ -68,23 +71,23 @@ impl Terminals {
             labels: record.labels,
             types: record.types,
         };
-        let mut terminal = Terminal::new(identity, now_ms);
-        terminal.heard = !terminal.identity.boot.is_empty();
+        let mut terminal = Terminal::new(Known::new(&identity, &mut self.alike), now_ms);
+        terminal.heard = !identity.boot.is_empty();
         terminal.online = record.online;
         if !record.online {
             terminal.last_seen_ms = record.last_seen_ms.unwrap_or(0);
         }
         terminal.id_in_use = record.id_in_use;
-        terminal.allowed_journal = record.allowed_journal;
+        terminal.allowed_journal = record.allowed_journal.map(|journal| Box::new(Journal::new(&journal)));
         terminal.replace_with_next = record.replace_with_next;
         terminal.heard &= !record.replace_with_next;
         terminal.journal_unavailable = record.journal_unavailable;
-        terminal.rival = record.rival_journal;
+        terminal.rival = record.rival_journal.map(|journal| Box::new(Journal::new(&journal)));
         terminal.limited = record.messages_limited;
         terminal.unreadable = record.messages_unreadable;
         terminal.reports = record.reports;
         self.silence.not_after(i64::MIN);
-        self.known.insert(record.id, terminal);
+        self.known.insert(record.id, Box::new(terminal));
     }
 
     fn hear(&mut self, id: &TerminalId, identity: &Identity, goodbye: bool, now_ms: i64, default_ms: i64) -> Heard {
@@ -93,17 +96,17 @@ impl Terminals {
                 self.turned_away += 1;
                 return Heard::Full;
             }
-            let mut terminal = Terminal::new(identity.clone(), now_ms);
+            let mut terminal = Terminal::new(Known::new(identity, &mut self.alike), now_ms);
             terminal.online = !goodbye;
             terminal.gone = goodbye;
             self.silence.not_after(terminal.silent_ms(default_ms));
-            self.known.insert(id.clone(), terminal);
+            self.known.insert(id.clone(), Box::new(terminal));
             self.dirty.insert(id.clone());
             return Heard::Changed;
         };
         let before = (terminal.id_in_use, terminal.rival.clone());
         let mark = terminal.beat_mark.take();
-        let mut heard = terminal.identify(identity, goodbye, now_ms, default_ms);
+        let mut heard = terminal.identify(identity, goodbye, (now_ms, default_ms), &mut self.alike);
         if let Heard::MustWait(at_ms) = heard {
             self.waits.not_after(at_ms);
         }
@@ -112,8 +115,8 @@ impl Terminals {
             terminal.heard = true;
             terminal.last_seen_ms = now_ms;
             terminal.boot_seen_ms = now_ms;
-            if changed || terminal.identity != *identity {
-                terminal.identity = identity.clone();
+            if changed || !terminal.identity.is(identity) {
+                terminal.identity = Known::new(identity, &mut self.alike);
                 heard = Heard::Changed;
             }
             if heard == Heard::Same {
@@ -125,7 +128,7 @@ impl Terminals {
         } else if heard == Heard::InUse && terminal.id_in_use && !goodbye {
             // Nobody is given work under this id, but it is not offline: two are there.
             terminal.last_seen_ms = now_ms;
-            if terminal.identity.boot == identity.boot {
+            if terminal.identity.boot == *identity.boot {
                 terminal.boot_seen_ms = now_ms;
             }
             if !std::mem::replace(&mut terminal.online, true) {
@@ -170,7 +173,7 @@ impl Terminals {
             }
         } else if let Some(terminal) = self.known.get_mut(id)
             && terminal.id_in_use
-            && terminal.identity.boot == identity.boot
+            && terminal.identity.boot == *identity.boot
         {
             // What it was given before the other came is still in its hands.
             terminal.listed = beat.holds;
@@ -229,7 +232,7 @@ impl Terminals {
 
     /// Something was handed out to that boot: whoever comes after it waits from now on.
     pub(crate) fn dispatched(&mut self, id: &TerminalId, boot: &str, now_ms: i64) {
-        if let Some(terminal) = self.known.get_mut(id).filter(|t| t.identity.boot == boot) {
+        if let Some(terminal) = self.known.get_mut(id).filter(|t| t.identity.boot == *boot) {
             terminal.handed_ms = now_ms;
         }
     }
@@ -250,7 +253,7 @@ impl Terminals {
         // Not "gone": it is not offline, only nobody has been heard under the new rule yet.
         terminal.heard = false;
         terminal.replace_with_next = journal.is_none();
-        terminal.allowed_journal = journal.clone();
+        terminal.allowed_journal = journal.as_deref().map(|journal| Box::new(Journal::new(journal)));
         terminal.rival = None;
         self.dirty.insert(id.clone());
         journal.or(Some(String::new()))
@@ -268,7 +271,7 @@ impl Terminals {
         let lists_attempt = young && names(&t.listed);
         let forgot = synced
             && !lists_attempt
-            && attempt.is_some_and(|a| a.started_ms.is_some() && a.dispatched_seq <= t.sync_seq && !names(&t.sync_listed));
+            && attempt.is_some_and(|a| a.started_ms().is_some() && a.dispatched_seq <= t.sync_seq && !names(&t.sync_listed));
         Presence {
             last_seen_ms: (t.last_seen_ms > 0).then_some(t.last_seen_ms),
             gone: t.gone,
@@ -277,7 +280,7 @@ impl Terminals {
             // A wait that is over ends with the next sweep, which looks at the tasks again; nobody polls for it.
             usable_at_ms: t.successor.as_ref().map(|s| s.usable_at_ms).filter(|at_ms| *at_ms > hq.now_ms),
             lists_attempt,
-            same_journal: attempt.is_some_and(|a| *a.journal == *t.identity.journal),
+            same_journal: attempt.is_some_and(|a| a.journal == t.identity.journal),
             forgot_attempt: forgot,
             synced,
         }
@@ -309,20 +312,20 @@ impl Terminals {
             id: id.clone(),
             online: t.online,
             last_seen_ms: (t.last_seen_ms > 0).then_some(t.last_seen_ms),
-            version: t.identity.version.clone(),
+            version: t.identity.about.version.clone(),
             slots: t.identity.slots,
             beat_interval_ms: t.identity.beat_interval_ms,
-            journal: t.identity.journal.clone(),
-            boot: t.identity.boot.clone(),
-            allowed_journal: t.allowed_journal.clone(),
+            journal: t.identity.journal.to_string(),
+            boot: t.identity.boot.to_string(),
+            allowed_journal: t.allowed_journal.as_ref().map(ToString::to_string),
             id_in_use: t.id_in_use,
             replace_with_next: t.replace_with_next,
-            rival_journal: t.rival.clone(),
+            rival_journal: t.rival.as_ref().map(ToString::to_string),
             journal_unavailable: t.journal_unavailable,
             messages_limited: t.limited,
             messages_unreadable: t.unreadable,
-            labels: t.identity.labels.clone(),
-            types: t.identity.types.clone(),
+            labels: t.identity.about.labels.clone(),
+            types: t.identity.about.types.clone(),
             reports: t.reports.clone(),
         })
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use fanfold_domain::bits::Bits;
 use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::PlanId;
+use fanfold_domain::plan::{Limits, Plan};
 
 /// A decision on its way into the log, or in it and not yet in view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +19,37 @@ pub(crate) enum Deciding {
     Stored(u64),
 }
 
+/// What of a plan decides about its tasks, beside what was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    sealed: bool,
+    paused: bool,
+    limits: Limits,
+    cancel_seq: Option<u64>,
+    close_seq: Option<u64>,
+    closed_seq: Option<u64>,
+    last_requeue_seq: Option<u64>,
+}
+
+impl Facts {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self {
+            sealed: plan.seal.is_some(),
+            paused: plan.paused,
+            limits: plan.limits,
+            cancel_seq: plan.cancel.as_ref().map(|(_, seq)| *seq),
+            close_seq: plan.close.as_ref().map(|(_, seq, _)| *seq),
+            closed_seq: plan.closed_seq,
+            last_requeue_seq: plan.requeues.last().map(|request| request.seq),
+        }
+    }
+}
+
 /// One plan's part of the index.
 #[derive(Debug, Default)]
 pub(crate) struct PlanWork {
+    /// As they were when every task was looked at last.
+    pub(crate) facts: Option<Facts>,
     /// Earliest wake-up set for a task, epoch ms; 0: none.
     pub(crate) wake_ms: Vec<i64>,
     /// Tasks that may be dispatched as soon as the caps allow, first come first served.
@@ -56,6 +85,9 @@ impl PlanWork {
     }
 }
 
+/// Timers of plans that are over, or overtaken by earlier ones of the same task, that may be left beside as many as there are tasks.
+const STALE_TIMERS_MAX: usize = 1_024;
+
 /// A decision to be appended.
 #[derive(Debug)]
 pub(crate) struct Decision {
@@ -90,6 +122,22 @@ impl Work {
         if *slot == 0 || at_ms < *slot {
             *slot = at_ms;
             self.timers.push(Reverse((at_ms, plan.clone(), task)));
+        }
+    }
+
+    /// Forgets a plan that is over, and once in a while what is left of such plans: their timers may be days away.
+    pub(crate) fn forget(&mut self, plan: &PlanId) {
+        self.plans.remove(plan);
+        let live: usize = self.plans.values().map(|work| work.wake_ms.len()).sum();
+        if self.timers.len() > 2 * live + STALE_TIMERS_MAX {
+            let plans = &self.plans;
+            let is_set =
+                |at_ms: i64, plan: &PlanId, task: u32| plans.get(plan).and_then(|w| w.wake_ms.get(task as usize)) == Some(&at_ms);
+            self.timers.retain(|Reverse((at_ms, plan, task))| is_set(*at_ms, plan, *task));
+            self.timers.shrink_to_fit();
+        }
+        if self.outbox.is_empty() {
+            self.outbox.shrink_to_fit();
         }
     }
 
@@ -139,5 +187,21 @@ mod tests {
         plan_work.queue(3);
         plan_work.queue(3);
         assert_eq!((plan_work.next_ready(), plan_work.next_ready()), (Some(3), None));
+    }
+
+    #[test]
+    fn timers_of_plans_that_are_over_do_not_stay() {
+        let mut work = Work::default();
+        let plan = |n: usize| PlanId::new(&format!("p{n}")).unwrap();
+        for n in 0..100 {
+            work.plans.insert(plan(n), PlanWork::default());
+            (0..500).for_each(|task| work.wake_at(&plan(n), task, 1_000_000 + i64::from(task)));
+            work.wake_at(&plan(n), 499, 7);
+            if n >= 2 {
+                work.forget(&plan(n - 2));
+            }
+            assert!(work.timers.len() <= 2 * 1_500 + STALE_TIMERS_MAX + 501, "{} timers after {n} plans", work.timers.len());
+        }
+        assert_eq!(work.due(2_000_000).len(), 1_000, "those of the two that are open are all there");
     }
 }

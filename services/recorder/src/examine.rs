@@ -101,7 +101,7 @@ pub(crate) fn judge(report: &mut Report, by: &TerminalId, view: &PlanView, schem
         return Standing::Refused((refusal::PLAN_CLOSED, format!("plan {} is closed; nothing more is taken for it", plan.id())));
     }
     let Some(task) =
-        plan.index.get(&report.task.target).and_then(|i| view.tasks.get(*i as usize)).filter(|_| report.task.stage == view.stage)
+        plan.index_of(report.task.target.as_str()).and_then(|i| view.tasks.get(i)).filter(|_| report.task.stage == view.stage)
     else {
         return Standing::Refused((refusal::UNKNOWN_TASK, format!("plan {} has no task {}", plan.id(), report.task)));
     };
@@ -125,7 +125,7 @@ pub(crate) fn judge(report: &mut Report, by: &TerminalId, view: &PlanView, schem
 
 /// Where the log already says all that this report could, if the task has had its share of reports that changed nothing.
 fn absorbed_at(report: &Report, by: &TerminalId, view: &PlanView, task: &Task) -> Option<u64> {
-    let absorbed = &task.absorbed;
+    let absorbed = task.absorbed();
     if absorbed.duplicate.saturating_add(absorbed.stale).saturating_add(absorbed.late) < ABSORBED_MAX {
         return None;
     }
@@ -133,7 +133,7 @@ fn absorbed_at(report: &Report, by: &TerminalId, view: &PlanView, task: &Task) -
     let logged = LoggedTaskEvent { seq, time_ms: task.updated_ms, writer, event: report.event.clone() };
     let mut after = task.clone();
     fold(&view.plan, &report.task.target, &view.stage, &mut after, &logged);
-    (after.absorbed, after.seq) = (task.absorbed, task.seq);
+    (*after.absorbed_mut(), after.seq) = (absorbed, task.seq);
     (after == *task).then_some(task.seq)
 }
 

@@ -36,7 +36,7 @@ pub struct Stats {
 
 impl Default for Stats {
     fn default() -> Self {
-        let (by_terminal, total) = (LruCache::new(TERMINALS_KEPT), ReportCounts::default());
+        let (by_terminal, total) = (LruCache::unbounded(), ReportCounts::default());
         Self { inner: Mutex::new(Inner { by_terminal, changed: BTreeSet::new(), total, bad_reply: 0 }) }
     }
 }
@@ -75,7 +75,7 @@ impl Stats {
     /// Counts a request that was not even looked at.
     pub(crate) fn count_limited(&self, terminal: &TerminalId) {
         let mut inner = self.inner();
-        let limited = |counts: &mut ReportCounts| *counts.deferred.entry(refusal::RATE_LIMITED.to_owned()).or_default() += 1;
+        let limited = |counts: &mut ReportCounts| counts.deferred.count(refusal::RATE_LIMITED);
         limited(&mut inner.total);
         limited(inner.of(terminal));
     }
@@ -98,17 +98,21 @@ impl Inner {
         if self.changed.len() < TERMINALS_KEPT.get() {
             self.changed.insert(terminal.clone());
         }
+        // Bounded here: a bounded cache takes its whole room when it is made.
+        if self.by_terminal.len() >= TERMINALS_KEPT.get() && !self.by_terminal.contains(terminal) {
+            self.by_terminal.pop_lru();
+        }
         self.by_terminal.get_or_insert_mut_ref(terminal, ReportCounts::default)
     }
 }
 
 fn add(counts: &mut ReportCounts, answer: &ReportResult) {
-    let code = || answer.code.clone().unwrap_or_else(|| "UNKNOWN".to_owned());
+    let code = answer.code.as_deref().unwrap_or("UNKNOWN");
     match answer.status {
         ReportStatus::Recorded => counts.recorded += 1,
         ReportStatus::Duplicate => counts.duplicate += 1,
-        ReportStatus::Refused => *counts.refused.entry(code()).or_default() += 1,
-        ReportStatus::Retry | ReportStatus::Unknown => *counts.deferred.entry(code()).or_default() += 1,
+        ReportStatus::Refused => counts.refused.count(code),
+        ReportStatus::Retry | ReportStatus::Unknown => counts.deferred.count(code),
     }
 }
 

@@ -1,9 +1,14 @@
 //! Aggregates a task type declares over its valid results.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+mod scan;
+
+use scan::{Found, Paths};
 
 /// Most keys of a `count_by` or `distinct` that a summary shows; the rest is counted in `omitted`.
 pub const KEYS_MAX: usize = 1_000;
@@ -69,45 +74,62 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// Values a pointer finds in a result, in order.
-fn find<'v>(value: &'v Value, pointer: &str) -> Vec<&'v Value> {
-    let Some((before, after)) = pointer.split_once("/*") else {
-        return value.pointer(pointer).into_iter().collect();
-    };
-    match value.pointer(before) {
-        Some(Value::Array(items)) => items.iter().filter_map(|v| v.pointer(after)).collect(),
-        Some(Value::Object(members)) => members.values().filter_map(|v| v.pointer(after)).collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn key(value: &Value) -> String {
+/// How a value is told in a `count_by` or `distinct`.
+fn key(value: &Value) -> Cow<'_, str> {
     match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) => Cow::Borrowed(text),
+        other => Cow::Owned(other.to_string()),
     }
 }
 
-/// Computes the aggregates over `(target, result)` in target order.
-pub fn compute<'v>(specs: &[AggregateSpec], results: impl Iterator<Item = (&'v str, Value)>) -> Vec<Aggregate> {
-    let mut states: Vec<State<'_, 'v>> = specs.iter().map(State::new).collect();
-    if states.is_empty() {
-        return Vec::new();
+/// Computes aggregates over results, one after the other in target order.
+#[derive(Debug)]
+pub struct Aggregates<'s, 'v> {
+    states: Vec<State<'s, 'v>>,
+    paths: Paths,
+    found: Found,
+}
+
+impl<'s, 'v> Aggregates<'s, 'v> {
+    /// Begins with no results.
+    pub fn new(specs: &'s [AggregateSpec]) -> Self {
+        let paths = Paths::new(specs.iter().map(|spec| spec.pointer.as_str()));
+        Self { states: specs.iter().map(State::new).collect(), paths, found: Found::default() }
     }
-    for (target, result) in results {
-        for state in &mut states {
-            state.add(target, &result);
+
+    /// Adds a target's result, as the terminal wrote it. One that can't be read is left out.
+    pub fn add(&mut self, target: &'v str, result: &str) {
+        if self.states.is_empty() || !self.paths.scan(result, &mut self.found) {
+            return;
+        }
+        for (pointer, state) in self.states.iter_mut().enumerate() {
+            state.begin();
+            self.paths.found(pointer, &self.found, |value| state.take(value));
+            state.end(target);
         }
     }
-    states.into_iter().map(State::finish).collect()
+
+    /// What they came to, in the order in which they were declared.
+    pub fn finish(self) -> Vec<Aggregate> {
+        self.states.into_iter().map(State::finish).collect()
+    }
 }
 
+#[derive(Debug)]
 struct State<'s, 'v> {
     spec: &'s AggregateSpec,
     results: u32,
+    /// Of the result that is looked at: whether it had a value, and the sum.
+    any: bool,
+    of_target: f64,
     int_sum: i128,
     float_sum: f64,
     all_ints: bool,
+    /// How many numbers there were, the smallest and the largest.
+    count: u64,
+    least: Option<f64>,
+    most: Option<f64>,
+    /// Only for percentiles.
     numbers: Vec<f64>,
     keys: BTreeMap<String, u64>,
     top: Vec<(f64, &'v str)>,
@@ -118,44 +140,78 @@ impl<'s, 'v> State<'s, 'v> {
         Self {
             spec,
             results: 0,
+            any: false,
+            of_target: 0.0,
             int_sum: 0,
             float_sum: 0.0,
             all_ints: true,
+            count: 0,
+            least: None,
+            most: None,
             numbers: Vec::new(),
             keys: BTreeMap::new(),
             top: Vec::new(),
         }
     }
 
-    fn add(&mut self, target: &'v str, result: &Value) {
-        let found = find(result, &self.spec.pointer);
+    fn count_key(&mut self, value: &Value) {
+        let key = key(value);
+        match self.keys.get_mut(&*key) {
+            Some(count) => *count += 1,
+            None => drop(self.keys.insert(key.into_owned(), 1)),
+        }
+    }
+
+    /// A result begins.
+    fn begin(&mut self) {
+        (self.any, self.of_target) = (false, 0.0);
+    }
+
+    /// A value of the result.
+    fn take(&mut self, value: &Value) {
         if matches!(self.spec.op, AggregateOp::CountBy | AggregateOp::Distinct) {
-            self.results += u32::from(!found.is_empty());
-            for value in found {
-                *self.keys.entry(key(value)).or_default() += 1;
-            }
+            self.any = true;
+            return self.count_key(value);
+        }
+        if !value.is_number() {
             return;
         }
-        let numbers: Vec<&Value> = found.into_iter().filter(|v| v.is_number()).collect();
-        if numbers.is_empty() {
-            return;
+        self.any = true;
+        match value.as_i64().map(i128::from).or(value.as_u64().map(i128::from)) {
+            Some(int) => self.int_sum += int,
+            None => self.all_ints = false,
         }
-        self.results += 1;
-        let mut of_target = 0.0;
-        for value in numbers {
-            match value.as_i64().map(i128::from).or(value.as_u64().map(i128::from)) {
-                Some(int) => self.int_sum += int,
-                None => self.all_ints = false,
-            }
-            let float = value.as_f64().unwrap_or(0.0);
-            self.float_sum += float;
-            of_target += float;
-            if !matches!(self.spec.op, AggregateOp::Sum | AggregateOp::TopK) {
-                self.numbers.push(float);
-            }
+        let float = value.as_f64().unwrap_or(0.0);
+        self.float_sum += float;
+        self.of_target += float;
+        self.count += 1;
+        self.least = Some(self.least.map_or(float, |least| least.min(float)));
+        self.most = Some(self.most.map_or(float, |most| most.max(float)));
+        if self.spec.op == AggregateOp::Percentile {
+            self.numbers.push(float);
         }
-        if self.spec.op == AggregateOp::TopK {
-            self.top.push((of_target, target));
+    }
+
+    /// The target's result was that.
+    fn end(&mut self, target: &'v str) {
+        self.results += u32::from(self.any);
+        if self.any && self.spec.op == AggregateOp::TopK {
+            self.top.push((self.of_target, target));
+            self.trim_top();
+        }
+    }
+
+    fn k(&self) -> usize {
+        self.spec.k.unwrap_or(5) as usize
+    }
+
+    /// Keeps the largest only, once twice as many are there.
+    fn trim_top(&mut self) {
+        let k = self.k();
+        if self.top.len() >= 2 * k.max(1) {
+            // A stable sort: equal numbers stay in target order.
+            self.top.sort_by(|a, b| b.0.total_cmp(&a.0));
+            self.top.truncate(k);
         }
     }
 
@@ -175,17 +231,15 @@ impl<'s, 'v> State<'s, 'v> {
                 i64::try_from(self.int_sum).map_or_else(|_| number(self.int_sum as f64), Value::from)
             }
             AggregateOp::Sum => number(self.float_sum),
-            AggregateOp::Min => self.numbers.iter().copied().reduce(f64::min).map_or(Value::Null, number),
-            AggregateOp::Max => self.numbers.iter().copied().reduce(f64::max).map_or(Value::Null, number),
-            AggregateOp::Avg if self.numbers.is_empty() => Value::Null,
-            AggregateOp::Avg => number(self.float_sum / self.numbers.len() as f64),
+            AggregateOp::Min => self.least.map_or(Value::Null, number),
+            AggregateOp::Max => self.most.map_or(Value::Null, number),
+            AggregateOp::Avg if self.count == 0 => Value::Null,
+            AggregateOp::Avg => number(self.float_sum / self.count as f64),
             AggregateOp::Percentile => percentile(&mut self.numbers, self.spec.p.unwrap_or(50.0)),
             AggregateOp::TopK => {
-                // A stable sort: equal numbers stay in target order.
                 self.top.sort_by(|a, b| b.0.total_cmp(&a.0));
-                let k = self.spec.k.unwrap_or(5) as usize;
                 let row = |(n, target): &(f64, &str)| serde_json::json!({ "target": target, "value": number(*n) });
-                Value::Array(self.top.iter().take(k).map(row).collect())
+                Value::Array(self.top.iter().take(self.k()).map(row).collect())
             }
         };
         Aggregate { name: self.spec.name.clone(), op: self.spec.op, value, results: self.results, omitted }
@@ -207,34 +261,4 @@ fn percentile(numbers: &mut [f64], p: f64) -> Value {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn run(op: AggregateOp, pointer: &str, k: Option<u32>, p: Option<f64>) -> Aggregate {
-        let spec = AggregateSpec { name: "a".into(), op, pointer: pointer.into(), k, p };
-        let results = [
-            ("S1", r#"{"v":"1.2","n":4,"f":[{"l":1},{"l":2}]}"#),
-            ("S2", r#"{"v":"1.3","n":10,"f":[{"l":5}]}"#),
-            ("S3", r#"{"v":"1.2","n":10,"f":[]}"#),
-            ("S4", r#"{"n":"no number"}"#),
-        ];
-        compute(&[spec], results.iter().map(|(t, r)| (*t, serde_json::from_str(r).unwrap()))).remove(0)
-    }
-
-    #[test]
-    fn every_operation_counts_what_it_says() {
-        let value = |op, pointer, k, p| run(op, pointer, k, p).value.to_string();
-        assert_eq!(value(AggregateOp::Sum, "/f/*/l", None, None), "8");
-        assert_eq!(value(AggregateOp::Sum, "/n", None, None), "24");
-        assert_eq!(value(AggregateOp::Min, "/n", None, None), "4");
-        assert_eq!(value(AggregateOp::Max, "/n", None, None), "10");
-        assert_eq!(value(AggregateOp::Avg, "/n", None, None), "8");
-        assert_eq!(value(AggregateOp::Percentile, "/n", None, Some(30.0)), "4");
-        assert_eq!(value(AggregateOp::CountBy, "/v", None, None), r#"{"1.2":2,"1.3":1}"#);
-        assert_eq!(value(AggregateOp::Distinct, "/v", None, None), r#"["1.2","1.3"]"#);
-        assert_eq!(value(AggregateOp::TopK, "/n", Some(2), None), r#"[{"target":"S2","value":10},{"target":"S3","value":10}]"#);
-        assert_eq!(run(AggregateOp::Sum, "/n", None, None).results, 3);
-        assert_eq!(value(AggregateOp::Avg, "/none", None, None), "null");
-    }
-}
+mod tests;

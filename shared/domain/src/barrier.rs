@@ -3,7 +3,6 @@
 use crate::dispatch::requeue_due;
 use crate::plan::SummaryKind;
 use crate::planted::{self, Planted};
-use crate::sets::row_changed_seq;
 use crate::task::TaskState;
 use crate::view::PlanView;
 
@@ -67,7 +66,8 @@ pub fn next_step(view: &PlanView, now_ms: i64) -> Convergence {
         if plan.cancelled_seq.is_some() {
             return Convergence::RequestClose("the plan was cancelled");
         }
-        if plan.cancel.is_none() && view.tasks.iter().all(|t| t.state != TaskState::Failed) {
+        let failed = |i: usize| view.tasks.get(i).is_some_and(|t| t.state == TaskState::Failed);
+        if plan.cancel.is_none() && !view.not_succeeded.iter().any(failed) {
             return Convergence::RequestClose("every task has succeeded or was cancelled");
         }
     }
@@ -122,10 +122,10 @@ fn update_due_ms(view: &PlanView) -> Option<i64> {
     Some(at_ms.saturating_add(pause_ms.min(UPDATE_PAUSE_MS_MAX)))
 }
 
+/// Whether the row of any task has changed since; see [`crate::sets::row_changed_seq`].
 fn has_changes(view: &PlanView, since_seq: u64) -> bool {
-    view.last_seq > since_seq
-        && !planted::is(Planted::UpdateForgotten)
-        && view.tasks.iter().any(|t| row_changed_seq(&view.plan, t) > since_seq)
+    let by_deadline = view.plan.deadline_seq.is_some_and(|seq| seq > since_seq) && !view.live.is_empty();
+    !planted::is(Planted::UpdateForgotten) && (view.row_seq > since_seq || by_deadline)
 }
 
 #[cfg(test)]

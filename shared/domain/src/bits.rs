@@ -1,15 +1,17 @@
-//! A set of task indexes. Counts come from the set itself (population count), never from a counter that could drift.
+//! A set of task indexes. Its size is the set's own: it changes only where a member comes or goes, so it can't drift from the members.
 
 /// A growable bit set over task indexes of one plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bits {
     words: Vec<u64>,
+    /// How many bits are set in `words`.
+    len: usize,
 }
 
 impl Bits {
     /// An empty set with room for `len` indexes.
     pub fn with_len(len: usize) -> Self {
-        Self { words: vec![0; len.div_ceil(64)] }
+        Self { words: vec![0; len.div_ceil(64)], len: 0 }
     }
 
     /// Puts an index in or takes it out; says whether that changed the set.
@@ -22,12 +24,16 @@ impl Bits {
             self.words.resize(word + 1, 0);
         }
         let before = self.words[word] & bit != 0;
-        if present {
-            self.words[word] |= bit;
-        } else {
-            self.words[word] &= !bit;
+        if before == present {
+            return false;
         }
-        before != present
+        self.words[word] ^= bit;
+        if present {
+            self.len += 1;
+        } else {
+            self.len -= 1;
+        }
+        true
     }
 
     /// Whether an index is in the set.
@@ -37,12 +43,12 @@ impl Bits {
 
     /// How many are in the set.
     pub fn count(&self) -> usize {
-        self.words.iter().map(|w| w.count_ones() as usize).sum()
+        self.len
     }
 
     /// Whether none is in the set.
     pub fn is_empty(&self) -> bool {
-        self.words.iter().all(|w| *w == 0)
+        self.len == 0
     }
 
     /// The indexes, rising.
@@ -72,8 +78,17 @@ mod tests {
         assert!(!bits.set(5_000, false));
         assert_eq!(bits.iter().collect::<Vec<_>>(), [3, 200]);
         assert!(bits.contains(200) && !bits.contains(4) && !bits.contains(1 << 20));
-        assert!(bits.set(3, false));
+        assert!(bits.set(3, false) && !bits.set(3, false));
         assert_eq!(bits.count(), 1);
         assert!(!bits.is_empty());
+        let mut drawn = 12_345_u64;
+        for _ in 0..10_000 {
+            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            bits.set((drawn >> 33) as usize % 300, drawn >> 62 != 0);
+            assert_eq!(bits.count(), bits.iter().count());
+        }
+        let members: Vec<usize> = bits.iter().collect();
+        members.iter().for_each(|i| assert!(bits.set(*i, false)));
+        assert!(bits.is_empty());
     }
 }

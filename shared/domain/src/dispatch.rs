@@ -151,7 +151,7 @@ fn cancelling(task: &Task, hq: &Hq) -> Step {
     if !task.cancelling {
         return Step::Decide(TaskEvent::CancelRequested { attempt: task.attempt });
     }
-    let until_ms = task.cancel_ms.saturating_add(hq.cancel_grace_ms);
+    let until_ms = task.cancel_ms().saturating_add(hq.cancel_grace_ms);
     if hq.now_ms >= until_ms { Step::Decide(TaskEvent::Cancelled) } else { Step::WaitUntil(until_ms) }
 }
 
@@ -187,12 +187,12 @@ fn live(plan: &Plan, task: &Task, attempt: &Attempt, presence: &Presence, hq: &H
             Step::WaitUntil(allowed_ms)
         };
     }
-    let (due_ms, kind) = match (task.state, attempt.started_ms) {
+    let (due_ms, kind) = match (task.state, attempt.started_ms()) {
         (TaskState::Running, Some(started_ms)) => (started_ms.saturating_add(run_ms), TimeoutKind::Run),
         _ if listed => (attempt.dispatched_ms.saturating_add(deliver_ms).saturating_add(run_ms), TimeoutKind::Run),
         _ => (attempt.dispatched_ms.saturating_add(deliver_ms), TimeoutKind::Delivery),
     };
-    let (due_ms, kind) = match (timeouts.progress_ms, attempt.progressed_ms) {
+    let (due_ms, kind) = match (timeouts.progress_ms, attempt.progressed_ms()) {
         (Some(progress_ms), Some(at_ms)) if task.state == TaskState::Running => {
             let silent_ms = at_ms.saturating_add(i64::try_from(progress_ms).unwrap_or(i64::MAX / 4));
             if silent_ms < due_ms { (silent_ms, TimeoutKind::Progress) } else { (due_ms, kind) }

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::retry::ErrorClass;
 use crate::rules::Rules;
 use crate::sets::{TaskSet, base_set};
-use crate::task::{FailReason, Outcome, PendingSince, ResultJson, STEPS_MAX, Step, Task, TaskError, TaskState, Waiting};
+use crate::task::{Absorbed, FailReason, Outcome, PendingSince, ResultJson, Step, Task, TaskError, TaskState, Waiting};
 
 /// Code of a result that breaks its schema.
 pub const SCHEMA_INVALID: &str = "SCHEMA_INVALID";
@@ -81,15 +81,24 @@ fn fold_rows(plan: &Plan, target: &TargetId, stage: &StageId, task: &mut Task, l
     if logged.writer == Writer::Hq {
         task.decision_seq = logged.seq;
     }
-    match effect {
-        Effect::Duplicate => task.absorbed.duplicate += 1,
-        Effect::Stale => task.absorbed.stale += 1,
-        Effect::Late => task.absorbed.late += 1,
-        Effect::Foreign => task.absorbed.foreign += 1,
-        Effect::Ignored => task.absorbed.ignored += 1,
-        Effect::Applied | Effect::Repeated => {}
+    if effect != Effect::Applied {
+        task.absorbed_mut().count(effect);
     }
     effect
+}
+
+impl Absorbed {
+    /// Counts what had no effect; what had one is none of it.
+    pub fn count(&mut self, effect: Effect) {
+        match effect {
+            Effect::Duplicate => self.duplicate += 1,
+            Effect::Stale => self.stale += 1,
+            Effect::Late => self.late += 1,
+            Effect::Foreign => self.foreign += 1,
+            Effect::Ignored => self.ignored += 1,
+            Effect::Applied | Effect::Repeated => {}
+        }
+    }
 }
 
 struct Fold<'a> {
@@ -145,8 +154,7 @@ impl Fold<'_> {
                 Effect::Applied
             }
             TaskEvent::CancelRequested { .. } if state.is_live() && !self.task.cancelling => {
-                self.task.cancelling = true;
-                self.task.cancel_ms = self.time_ms;
+                self.task.cancel(self.time_ms);
                 // It may be marked already; the request stands all the same.
                 self.mark_stop(self.task.attempt);
                 Effect::Applied
@@ -269,12 +277,7 @@ impl Fold<'_> {
         self.task.pending_since = PendingSince::Other;
         let time_ms = self.time_ms;
         if let Some(record) = self.record(attempt) {
-            record.started_ms = Some(time_ms);
-            record.progressed_ms = Some(time_ms);
-            record.outcome = None;
-            record.ended_ms = None;
-            record.error = None;
-            record.class = None;
+            record.begin(time_ms);
         }
         self.step(event);
         Effect::Applied
@@ -285,15 +288,11 @@ impl Fold<'_> {
         let TaskEvent::Progressed { attempt, k, step, ms } = event else { return Effect::Duplicate };
         let time_ms = self.time_ms;
         let Some(record) = self.record(*attempt) else { return Effect::Stale };
-        if record.steps.iter().any(|s| s.k == *k) {
+        if record.has_step(*k) {
             return Effect::Duplicate;
         }
-        if record.steps.len() >= STEPS_MAX {
-            return Effect::Stale;
-        }
-        record.progressed_ms = Some(time_ms);
-        record.steps.push(Step { k: *k, step: step.clone(), ms: *ms });
-        Effect::Applied
+        let noted = record.note_step(time_ms, Step { k: *k, step: step.clone(), ms: *ms });
+        if noted { Effect::Applied } else { Effect::Stale }
     }
 
     fn failed(&mut self, attempt: u32, error: TaskError) -> Effect {

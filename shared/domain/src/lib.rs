@@ -21,7 +21,9 @@ pub mod retry;
 pub mod rules;
 pub mod sets;
 pub mod summary;
+pub mod targets;
 pub mod task;
+pub mod tasks;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;

@@ -1,7 +1,5 @@
 //! A plan: what was asked, what was sealed, and what has been decided about it since.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::holes::Holes;
 use crate::ids::{PlanId, TargetId, TaskId};
 use crate::rules::{Rules, UnsupportedRules};
+use crate::targets::Targets;
 
 mod spec;
 pub use spec::{Below, Converge, Limits, Moment, PlanSpec, Timeouts, TypeRef};
@@ -180,9 +179,7 @@ pub struct Plan {
     /// The rules it is folded and accounted by.
     pub rules: Rules,
     /// Sealed targets, in order; grows while chunks come in.
-    pub targets: Vec<TargetId>,
-    /// Index of a target in `targets`.
-    pub index: HashMap<TargetId, u32>,
+    pub targets: Targets,
     /// Seal, its sequence and log time (epoch ms).
     pub seal: Option<(Seal, u64, i64)>,
     /// When `plan.submitted` was logged, epoch ms.
@@ -229,8 +226,7 @@ impl Plan {
             rules: Rules::of(spec.rules)?,
             limits: spec.limits,
             spec: Arc::new(spec),
-            targets: Vec::new(),
-            index: HashMap::new(),
+            targets: Targets::default(),
             seal: None,
             submitted_ms: time_ms,
             submitted_seq: seq,
@@ -253,6 +249,11 @@ impl Plan {
     /// The plan's id.
     pub fn id(&self) -> &PlanId {
         &self.spec.plan_id
+    }
+
+    /// Index of a target in `targets`, and of its task.
+    pub fn index_of(&self, target: &str) -> Option<usize> {
+        self.targets.position(target)
     }
 
     /// Log time of the seal, epoch ms; `None` while the plan isn't sealed.
@@ -298,20 +299,12 @@ impl Plan {
         let (seq, time_ms) = (logged.seq, logged.time_ms);
         self.plan_seq = seq;
         match &logged.event {
-            PlanEvent::Targets { targets } if self.seal.is_none() => {
-                for target in targets {
-                    let next = self.targets.len() as u32;
-                    match self.index.entry(target.clone()) {
-                        Entry::Vacant(entry) => {
-                            entry.insert(next);
-                            self.targets.push(target.clone());
-                        }
-                        // A repeat keeps its first place; overwriting it would point the target at its neighbour's task.
-                        Entry::Occupied(_) => self.ignored += 1,
-                    }
-                }
+            // A repeat keeps its first place; pointing it anywhere else would point the target at its neighbour's task.
+            PlanEvent::Targets { targets } if self.seal.is_none() => self.ignored += self.targets.extend(targets),
+            PlanEvent::Sealed(seal) if self.seal.is_none() => {
+                self.targets.finish();
+                self.seal = Some((seal.clone(), seq, time_ms));
             }
-            PlanEvent::Sealed(seal) if self.seal.is_none() => self.seal = Some((seal.clone(), seq, time_ms)),
             PlanEvent::Paused => self.paused = true,
             PlanEvent::Resumed => self.paused = false,
             PlanEvent::LimitsChanged(limits) => self.limits = *limits,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bits::Bits;
 use crate::plan::Plan;
 use crate::task::{FailReason, Outcome, Task, TaskState};
 
@@ -94,7 +95,11 @@ impl SetCounts {
 
     /// Counts one task.
     pub fn count(&mut self, set: TaskSet) {
-        let slot = match set {
+        *self.slot(set) += 1;
+    }
+
+    fn slot(&mut self, set: TaskSet) -> &mut u32 {
+        match set {
             TaskSet::Succeeded => &mut self.succeeded,
             TaskSet::Failed => &mut self.failed,
             TaskSet::Invalid => &mut self.invalid,
@@ -103,13 +108,40 @@ impl SetCounts {
             TaskSet::Running => &mut self.running,
             TaskSet::Pending => &mut self.pending,
             TaskSet::Cancelled => &mut self.cancelled,
-        };
-        *slot += 1;
+        }
     }
 
     /// The sum of all eight.
     pub fn total(&self) -> u64 {
         TaskSet::ALL.iter().map(|s| u64::from(self.get(*s))).sum()
+    }
+}
+
+/// Which tasks of a plan are in which set, as if its deadline had not been reached: the tasks themselves, not numbers of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Members([Bits; 8]);
+
+impl Members {
+    /// The tasks of one set.
+    pub fn of(&self, set: TaskSet) -> &Bits {
+        &self.0[set as usize]
+    }
+
+    /// Puts a task into a set, out of the one it was in.
+    pub(crate) fn put(&mut self, task: usize, before: Option<TaskSet>, now: TaskSet) {
+        if let Some(before) = before.filter(|set| *set != now) {
+            self.0[before as usize].set(task, false);
+        }
+        self.0[now as usize].set(task, true);
+    }
+
+    /// How many are in each set of this plan.
+    pub fn counts(&self, plan: &Plan) -> SetCounts {
+        let mut counts = SetCounts::default();
+        for set in TaskSet::ALL {
+            *counts.slot(in_plan(plan, set)) += u32::try_from(self.of(set).count()).unwrap_or(u32::MAX);
+        }
+        counts
     }
 }
 
@@ -130,7 +162,12 @@ pub fn base_set(task: &Task) -> TaskSet {
 
 /// The set of a task of this plan.
 pub fn set_of(plan: &Plan, task: &Task) -> TaskSet {
-    match base_set(task) {
+    in_plan(plan, base_set(task))
+}
+
+/// What a set is once the plan's deadline is reached.
+fn in_plan(plan: &Plan, set: TaskSet) -> TaskSet {
+    match set {
         TaskSet::Running if plan.deadline_seq.is_some() => TaskSet::TimedOut,
         set => set,
     }

@@ -5,13 +5,17 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::aggregate::{self, Aggregate};
+use crate::aggregate::{Aggregate, Aggregates};
 use crate::holes::Holes;
 use crate::plan::{Below, Plan, SummaryKind, SummaryRef};
 use crate::planted::{self, Planted};
 use crate::sets::{SetCounts, TaskSet, row_changed_seq, set_of};
 use crate::task::{FailReason, Task, TaskError, TaskState, Waiting};
 use crate::view::PlanView;
+
+mod pieces;
+
+pub use pieces::{PIECE_BYTES, Pieces};
 
 /// What a plan came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +91,7 @@ fn is_false(b: &bool) -> bool {
     !*b
 }
 
-/// The whole document.
+/// The whole document, but for its rows: those are written from the view one after the other.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary<'v> {
@@ -124,10 +128,8 @@ pub struct Summary<'v> {
     pub counts: SetCounts,
     /// Aggregates over valid results.
     pub aggregates: Vec<Aggregate>,
-    /// Targets whose row changed since `previous.asOfSeq`, in target order.
-    pub changed: Vec<&'v str>,
-    /// A row a target, in target order.
-    pub rows: Vec<Row<'v>>,
+    #[serde(skip)]
+    view: &'v PlanView,
 }
 
 /// Why a summary was not published.
@@ -151,21 +153,48 @@ pub enum SummaryError {
     Unwritable(String),
 }
 
-impl<'v> Summary<'v> {
-    /// Computes the next summary of a plan from its state now.
-    pub fn compute(view: &'v PlanView, kind: SummaryKind) -> Result<Self, SummaryError> {
-        let plan = &view.plan;
+/// A summary that is being computed, some tasks at a time.
+#[derive(Debug)]
+pub struct Draft<'v> {
+    view: &'v PlanView,
+    kind: SummaryKind,
+    /// The tasks before are counted.
+    next: usize,
+    recount: SetCounts,
+    aggregates: Aggregates<'v, 'v>,
+}
+
+impl<'v> Draft<'v> {
+    /// Begins the next summary of a plan from its state now.
+    pub fn begin(view: &'v PlanView, kind: SummaryKind) -> Self {
+        let aggregates = Aggregates::new(&view.plan.spec.aggregates);
+        Self { view, kind, next: 0, recount: SetCounts::default(), aggregates }
+    }
+
+    /// Goes through the next so many tasks; whether there are more.
+    pub fn advance(&mut self, tasks: usize) -> bool {
+        let (begin, end) = (self.next, self.next.saturating_add(tasks).min(self.view.tasks.len()));
+        let targets = self.view.plan.targets.iter().skip(begin);
+        for (target, task) in targets.zip(self.view.tasks.range(begin, end)) {
+            self.recount.count(set_of(&self.view.plan, task));
+            if let Some(result) = task.result.as_ref().filter(|_| task.state == TaskState::Succeeded) {
+                self.aggregates.add(target.as_str(), result.0.get());
+            }
+        }
+        self.next = end;
+        end < self.view.tasks.len()
+    }
+
+    /// The summary, after the last task.
+    ///
+    /// # Errors
+    /// [`SummaryError`] where it would be wrong: it must not be published.
+    pub fn finish(self) -> Result<Summary<'v>, SummaryError> {
+        let (view, plan, kind) = (self.view, &self.view.plan, self.kind);
         let Some((seal, _, _)) = &plan.seal else { return Err(SummaryError::NotSealed) };
         let previous = plan.summary.as_ref().map(|(s, _, _)| s.this.clone());
-        let since_seq = if planted::is(Planted::ChangedSinceWrong) { view.last_seq } else { since_seq(previous.as_ref()) };
         let counts = view.counts();
-        let pairs = || plan.targets.iter().zip(&view.tasks);
-        let results = pairs().filter_map(|(target, task)| {
-            let result = task.result.as_ref().filter(|_| task.state == TaskState::Succeeded)?;
-            serde_json::from_str(result.0.get()).ok().map(|value| (target.as_str(), value))
-        });
-        let aggregates = aggregate::compute(&plan.spec.aggregates, results);
-        let summary = Self {
+        let summary = Summary {
             plan_id: plan.id().as_str(),
             title: plan.spec.title.as_deref(),
             business_key: plan.spec.business_key.as_deref(),
@@ -179,28 +208,64 @@ impl<'v> Summary<'v> {
             total: seal.count,
             targets_sha256: &seal.sha256,
             counts,
-            aggregates,
-            changed: pairs().filter(|(_, t)| row_changed_seq(plan, t) > since_seq).map(|(target, _)| target.as_str()).collect(),
-            rows: pairs().map(|(target, task)| row(plan, target.as_str(), task)).collect(),
+            aggregates: self.aggregates.finish(),
             previous,
+            view,
         };
-        summary.check(seal.count)?;
+        summary.check(&self.recount)?;
         Ok(summary)
     }
+}
 
-    fn check(&self, sealed: u32) -> Result<(), SummaryError> {
-        let sum = self.counts.total();
-        let mut recount = SetCounts::default();
-        self.rows.iter().for_each(|row| recount.count(row.set));
-        if sum != u64::from(sealed) || self.rows.len() as u64 != u64::from(sealed) || recount != self.counts {
-            return Err(SummaryError::DoesNotAddUp { sum, sealed, rows: self.rows.len() });
+impl<'v> Summary<'v> {
+    /// Computes the next summary of a plan from its state now.
+    ///
+    /// # Errors
+    /// As [`Draft::finish`].
+    pub fn compute(view: &'v PlanView, kind: SummaryKind) -> Result<Self, SummaryError> {
+        let mut draft = Draft::begin(view, kind);
+        while draft.advance(usize::MAX) {}
+        draft.finish()
+    }
+
+    /// The view's own account, the sets counted anew from the tasks, and the sealed list must say the same.
+    fn check(&self, recount: &SetCounts) -> Result<(), SummaryError> {
+        let (sum, rows) = (self.counts.total(), self.view.tasks.len());
+        if sum != u64::from(self.total) || rows as u64 != u64::from(self.total) || *recount != self.counts {
+            return Err(SummaryError::DoesNotAddUp { sum, sealed: self.total, rows });
         }
         Ok(())
     }
 
+    /// Targets whose row changed since `previous.asOfSeq`, in target order.
+    pub fn changed(&self) -> impl Iterator<Item = &'v str> + use<'v> {
+        let view = self.view;
+        let since_seq = if planted::is(Planted::ChangedSinceWrong) { view.last_seq } else { since_seq(self.previous.as_ref()) };
+        let changed = move |task: &Task| row_changed_seq(&view.plan, task) > since_seq;
+        view.plan.targets.iter().zip(&view.tasks).filter(move |(_, t)| changed(t)).map(|(target, _)| target.as_str())
+    }
+
+    /// A row a target, in target order.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'v>> + use<'v> {
+        let view = self.view;
+        view.plan.targets.iter().zip(&view.tasks).map(|(target, task)| row(&view.plan, target.as_str(), task))
+    }
+
+    /// The document's bytes in pieces of at least [`PIECE_BYTES`], but for the last: what is hashed and stored.
+    pub fn pieces(&self) -> Pieces<'v> {
+        pieces::of(self)
+    }
+
     /// The document's bytes: what is hashed, stored and compared.
+    ///
+    /// # Errors
+    /// [`SummaryError::Unwritable`]
     pub fn to_bytes(&self) -> Result<Vec<u8>, SummaryError> {
-        serde_json::to_vec(self).map_err(|e| SummaryError::Unwritable(e.to_string()))
+        let mut bytes = Vec::new();
+        for piece in self.pieces() {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
     }
 }
 

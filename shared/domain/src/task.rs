@@ -3,8 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Json;
-use crate::ids::TerminalId;
-use crate::retry::ErrorClass;
+
+mod attempt;
+mod journal;
+
+pub use attempt::{Attempt, Attempts};
+pub use journal::Journal;
 
 /// States of the table in [`crate::fold`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -117,46 +121,6 @@ pub struct Step {
     pub ms: u64,
 }
 
-/// One attempt, from hand-out to end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
-    /// Number.
-    pub number: u32,
-    /// Who has it.
-    pub terminal: TerminalId,
-    /// The terminal's journal it went to.
-    pub journal: Box<str>,
-    /// Sequence of its `task.dispatched`.
-    pub dispatched_seq: u64,
-    /// Log time of its `task.dispatched`, epoch ms.
-    pub dispatched_ms: i64,
-    /// Log time of the first sign of a run, epoch ms.
-    pub started_ms: Option<i64>,
-    /// Log time of the last sign of a run, epoch ms.
-    pub progressed_ms: Option<i64>,
-    /// Log time of its end, epoch ms.
-    pub ended_ms: Option<i64>,
-    /// Steps, at most 64.
-    pub steps: Vec<Step>,
-    /// How it ended.
-    pub outcome: Option<Outcome>,
-    /// What went wrong.
-    pub error: Option<Box<TaskError>>,
-    /// How the code was classed.
-    pub class: Option<ErrorClass>,
-    /// HQ has asked for its end.
-    pub stop_requested: bool,
-    /// It was handed out while another was live or the task had ended; it can only be stopped.
-    pub superseded: bool,
-}
-
-impl Attempt {
-    /// Whether it may still be alive.
-    pub fn is_open(&self) -> bool {
-        self.outcome.is_none()
-    }
-}
-
 /// Steps kept of one attempt.
 pub const STEPS_MAX: usize = 64;
 /// Attempts kept at each end of the list.
@@ -191,45 +155,49 @@ impl Absorbed {
     }
 }
 
+/// What most tasks don't have.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Rare {
+    cancel_ms: i64,
+    attempts_dropped: u32,
+    absorbed: Absorbed,
+}
+
 /// One task. Absent from the state bucket means this default: PENDING, attempt 0.
+///
+/// Packed: HQ holds one of these for every target of every open plan (`shared/ledger/tests/memory.rs` says how large).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// State.
     pub state: TaskState,
+    /// A cancel was requested while an attempt was live.
+    pub cancelling: bool,
+    /// Why it is PENDING again.
+    pub pending_since: PendingSince,
+    /// Outcome of the last attempt that ended, until requeued.
+    pub last_outcome: Option<Outcome>,
+    /// Why it FAILED.
+    pub failure: Option<FailReason>,
+    /// It had FAILED and then succeeded after all.
+    pub late: bool,
     /// Current attempt n; 0 before the first.
     pub attempt: u32,
     /// Highest number handed out; above `attempt` when the newest is superseded.
     pub last_attempt: u32,
     /// Tries used up.
     pub tries: u32,
-    /// A cancel was requested while an attempt was live.
-    pub cancelling: bool,
-    /// Log time of that request, epoch ms.
-    pub cancel_ms: i64,
-    /// Why it waits, or waited when it expired.
-    pub waiting: Option<Waiting>,
-    /// Why it is PENDING again.
-    pub pending_since: PendingSince,
-    /// Not to be dispatched before, epoch ms.
-    pub not_before_ms: i64,
     /// Ends in a row that used no try.
     pub no_try_ends: u32,
+    /// Why it waits, or waited when it expired.
+    pub waiting: Option<Waiting>,
+    /// Not to be dispatched before, epoch ms.
+    pub not_before_ms: i64,
     /// Attempts: the first and last [`ATTEMPTS_KEPT`].
-    pub attempts: Vec<Attempt>,
-    /// Attempts dropped from the middle.
-    pub attempts_dropped: u32,
-    /// Outcome of the last attempt that ended, until requeued.
-    pub last_outcome: Option<Outcome>,
-    /// Why it FAILED.
-    pub failure: Option<FailReason>,
+    pub attempts: Attempts,
     /// The last error.
     pub error: Option<Box<TaskError>>,
     /// The result.
     pub result: Option<ResultJson>,
-    /// It had FAILED and then succeeded after all.
-    pub late: bool,
-    /// What was folded without effect.
-    pub absorbed: Absorbed,
     /// Log time of the first event, epoch ms.
     pub created_ms: i64,
     /// Log time of the last change, epoch ms.
@@ -244,6 +212,7 @@ pub struct Task {
     pub final_seq: u64,
     /// Log time at which it became final, epoch ms; 0 while it isn't.
     pub final_ms: i64,
+    rare: Option<Box<Rare>>,
 }
 
 /// A result, compared by its text.
@@ -260,23 +229,20 @@ impl Default for Task {
     fn default() -> Self {
         Self {
             state: TaskState::Pending,
+            cancelling: false,
+            pending_since: PendingSince::Other,
+            last_outcome: None,
+            failure: None,
+            late: false,
             attempt: 0,
             last_attempt: 0,
             tries: 0,
-            cancelling: false,
-            cancel_ms: 0,
-            waiting: None,
-            pending_since: PendingSince::Other,
-            not_before_ms: 0,
             no_try_ends: 0,
-            attempts: Vec::new(),
-            attempts_dropped: 0,
-            last_outcome: None,
-            failure: None,
+            waiting: None,
+            not_before_ms: 0,
+            attempts: Attempts::default(),
             error: None,
             result: None,
-            late: false,
-            absorbed: Absorbed::default(),
             created_ms: 0,
             updated_ms: 0,
             seq: 0,
@@ -284,11 +250,44 @@ impl Default for Task {
             row_seq: 0,
             final_seq: 0,
             final_ms: 0,
+            rare: None,
         }
     }
 }
 
 impl Task {
+    /// Log time of the request to cancel it while an attempt was live, epoch ms; 0: there was none.
+    pub fn cancel_ms(&self) -> i64 {
+        self.rare.as_ref().map_or(0, |rare| rare.cancel_ms)
+    }
+
+    /// Attempts dropped from the middle.
+    pub fn attempts_dropped(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.attempts_dropped)
+    }
+
+    /// What was folded without effect.
+    pub fn absorbed(&self) -> Absorbed {
+        self.rare.as_ref().map_or_else(Absorbed::default, |rare| rare.absorbed)
+    }
+
+    /// Notes that a cancel was requested while an attempt was live, at that log time (epoch ms).
+    pub(crate) fn cancel(&mut self, time_ms: i64) {
+        self.cancelling = true;
+        self.rare.get_or_insert_default().cancel_ms = time_ms;
+    }
+
+    /// Takes an attempt out of the middle of the list.
+    pub(crate) fn drop_attempt(&mut self, index: usize) {
+        self.attempts.remove(index);
+        self.rare.get_or_insert_default().attempts_dropped += 1;
+    }
+
+    /// What was folded without effect, to be counted.
+    pub fn absorbed_mut(&mut self) -> &mut Absorbed {
+        &mut self.rare.get_or_insert_default().absorbed
+    }
+
     /// The record of an attempt, if it is still kept.
     pub fn attempt_record(&self, number: u32) -> Option<&Attempt> {
         self.attempts.iter().rev().find(|a| a.number == number)

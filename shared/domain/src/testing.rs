@@ -332,22 +332,17 @@ pub fn assert_only_counted(before: &Task, after: &Task, effect: Effect) {
     expected.seq = after.seq;
     expected.decision_seq = after.decision_seq;
     expected.created_ms = after.created_ms;
-    match effect {
-        Effect::Duplicate => expected.absorbed.duplicate += 1,
-        Effect::Stale => expected.absorbed.stale += 1,
-        Effect::Late => expected.absorbed.late += 1,
-        Effect::Foreign => expected.absorbed.foreign += 1,
-        Effect::Ignored => expected.absorbed.ignored += 1,
-        Effect::Applied | Effect::Repeated => panic!("{effect:?} is not a way to be absorbed"),
-    }
+    assert!(!matches!(effect, Effect::Applied | Effect::Repeated), "{effect:?} is not a way to be absorbed");
+    expected.absorbed_mut().count(effect);
     let live = before.state.is_live().then_some(before.attempt);
     let may_end = matches!(effect, Effect::Stale | Effect::Late);
-    for (expected, after) in expected.attempts.iter_mut().zip(&after.attempts) {
-        if may_end && expected.is_open() && Some(expected.number) != live {
-            expected.outcome = after.outcome;
-            expected.ended_ms = after.ended_ms;
-            expected.error = after.error.clone();
-            expected.class = after.class;
+    for (expected, after) in expected.attempts.as_mut_slice().iter_mut().zip(&after.attempts) {
+        if may_end
+            && expected.is_open()
+            && Some(expected.number) != live
+            && let (Some(outcome), Some(ended_ms)) = (after.outcome, after.ended_ms())
+        {
+            expected.end(ended_ms, outcome, after.error.as_deref(), after.class);
         }
     }
     assert_eq!(&expected, after);

@@ -5,8 +5,9 @@ use crate::event::LoggedTaskEvent;
 use crate::fold::{self, Effect};
 use crate::ids::{StageId, TargetId, TaskId};
 use crate::plan::{LoggedPlanEvent, Plan, PlanEvent};
-use crate::sets::{SetCounts, set_of};
-use crate::task::{Absorbed, Task, TaskState};
+use crate::sets::{Members, SetCounts, TaskSet, base_set};
+use crate::task::{Absorbed, TaskState};
+use crate::tasks::Tasks;
 
 /// A plan and one task a target, in target order.
 #[derive(Debug, Clone)]
@@ -14,21 +15,28 @@ pub struct PlanView {
     /// The plan.
     pub plan: Plan,
     /// Its tasks; same order as `plan.targets`.
-    pub tasks: Vec<Task>,
+    pub tasks: Tasks,
     /// The one stage.
     pub stage: StageId,
+    /// Which tasks are in which of the eight sets.
+    pub members: Members,
     /// Tasks that have ended.
     pub finals: Bits,
     /// Tasks DISPATCHED or RUNNING.
     pub live: Bits,
     /// Tasks that are FAILED or CANCELLED.
     pub not_succeeded: Bits,
+    /// Tasks that are live and to be cancelled.
+    pub cancelling: Bits,
     /// Tasks with an open attempt besides the live one.
     pub superseded: Bits,
+    /// Sequence of the last event that changed what a summary's row shows, of any task.
+    pub row_seq: u64,
     /// Sequence of the last event of this plan, of its own or of its tasks.
     pub last_seq: u64,
     /// Events about targets that are not in the sealed list: counted, nothing else.
     pub unknown: u32,
+    absorbed: Absorbed,
 }
 
 impl PlanView {
@@ -38,14 +46,18 @@ impl PlanView {
         let PlanEvent::Submitted(spec) = &logged.event else { return None };
         Some(Self {
             plan: Plan::begin((**spec).clone(), logged.seq, logged.time_ms).ok()?,
-            tasks: Vec::new(),
+            tasks: Tasks::default(),
             stage: StageId::main(),
+            members: Members::default(),
             finals: Bits::default(),
             live: Bits::default(),
             not_succeeded: Bits::default(),
+            cancelling: Bits::default(),
             superseded: Bits::default(),
+            row_seq: 0,
             last_seq: logged.seq,
             unknown: 0,
+            absorbed: Absorbed::default(),
         })
     }
 
@@ -68,7 +80,9 @@ impl PlanView {
         }
         self.last_seq = logged.seq;
         self.plan.apply(logged);
-        self.tasks.resize_with(self.plan.targets.len(), Task::default);
+        let known = self.tasks.len();
+        self.tasks.grow(self.plan.targets.len());
+        (known..self.tasks.len()).for_each(|index| self.members.put(index, None, TaskSet::Pending));
     }
 
     /// Folds a task event; gives the task's index and what it did.
@@ -88,20 +102,26 @@ impl PlanView {
             return None;
         }
         self.last_seq = logged.seq;
-        let Some(index) = self.plan.index.get(target).map(|i| *i as usize) else {
+        let Some(index) = self.plan.index_of(target.as_str()) else {
             self.unknown += 1;
             return None;
         };
-        let task = self.tasks.get_mut(index)?;
-        if let Some(missing) = before_seq.filter(|seq| *seq > task.decision_seq) {
-            self.plan.note_hole(missing, missing);
-        }
+        // The plan's own name of it: what the task holds of it is held once.
+        let (target, task) = (self.plan.targets.get(index)?, self.tasks.get_mut(index)?);
+        let missing = before_seq.filter(|seq| *seq > task.decision_seq);
+        let before = base_set(task);
         let effect = fold::fold(&self.plan, target, &self.stage, task, logged);
+        self.members.put(index, Some(before), base_set(task));
         self.finals.set(index, task.state.is_final());
         self.live.set(index, task.state.is_live());
         self.not_succeeded.set(index, matches!(task.state, TaskState::Failed | TaskState::Cancelled));
-        let superseded = task.superseded_open().next().is_some();
-        self.superseded.set(index, superseded);
+        self.cancelling.set(index, task.cancelling);
+        self.superseded.set(index, task.superseded_open().next().is_some());
+        self.row_seq = self.row_seq.max(task.row_seq);
+        self.absorbed.count(effect);
+        if let Some(missing) = missing {
+            self.plan.note_hole(missing, missing);
+        }
         Some((index, effect))
     }
 
@@ -116,23 +136,14 @@ impl PlanView {
         self.plan.seal.is_some() && self.finals.count() == self.tasks.len()
     }
 
-    /// The eight sets, counted from the tasks.
+    /// The eight sets, counted from the tasks that are in them.
     pub fn counts(&self) -> SetCounts {
-        let mut counts = SetCounts::default();
-        for task in &self.tasks {
-            counts.count(set_of(&self.plan, task));
-        }
-        counts
+        self.members.counts(&self.plan)
     }
 
     /// What was folded without effect, over all tasks.
     pub fn absorbed(&self) -> Absorbed {
-        let mut sum = Absorbed::default();
-        for task in &self.tasks {
-            sum.add(&task.absorbed);
-        }
-        sum.foreign += self.unknown;
-        sum
+        Absorbed { foreign: self.absorbed.foreign + self.unknown, ..self.absorbed }
     }
 
     /// Whether every service may forget the plan: its final summary is in the log.

@@ -15,10 +15,12 @@ use crate::watch;
 
 mod buckets;
 mod messages;
+mod objects;
 mod room;
 
 pub use buckets::{Bucket, Buckets, Entry, Extent};
 pub use messages::{BusMessage, RequestError};
+pub use objects::{Objects, Source};
 pub use room::Room;
 
 /// A stream of items that owns whatever it reads from.
@@ -308,15 +310,6 @@ pub trait Types: Send + Sync {
     async fn get_type(&self, name: &str, version: u32) -> Result<Option<Bytes>, LedgerError>;
     /// All versions of all types, `(name, version, document)`, sorted.
     async fn list_types(&self) -> Result<Vec<(String, u32, Bytes)>, LedgerError>;
-}
-
-/// Large immutable things, named by their sha256.
-#[async_trait]
-pub trait Objects: Send + Sync {
-    /// Stores an object; writing the same name again is harmless.
-    async fn put_object(&self, name: &str, bytes: Bytes) -> Result<(), LedgerError>;
-    /// Reads an object.
-    async fn get_object(&self, name: &str) -> Result<Option<Bytes>, LedgerError>;
 }
 
 /// Plain messaging: beats, syncs, reports, requests.

@@ -44,22 +44,44 @@ impl Bucket {
     }
 }
 
-/// A token bucket for each key. The key not heard of for longest is forgotten first; it starts anew with a full bucket.
+/// A token bucket for each key. The key not heard of for longest is forgotten first; it starts anew with a full bucket. A bucket that is
+/// full again is as good as none, so only those that were used a moment ago are remembered.
 pub struct Rates<K: Hash + Eq> {
     buckets: LruCache<K, Bucket>,
+    kept: NonZeroUsize,
     rate: Rate,
 }
 
 impl<K: Hash + Eq + Clone> Rates<K> {
     /// Grants each key `per_s` tokens a second on average and `burst` at once after a pause, both at least 1; remembers `kept` keys.
     pub fn new(per_s: f64, burst: f64, kept: NonZeroUsize) -> Self {
-        Self { buckets: LruCache::new(kept), rate: Rate { per_s: per_s.max(1.0), burst: burst.max(1.0) } }
+        // Bounded by `bucket`: a bounded cache takes its whole room when it is made.
+        Self { buckets: LruCache::unbounded(), kept, rate: Rate { per_s: per_s.max(1.0), burst: burst.max(1.0) } }
     }
 
     fn bucket(&mut self, key: &K, now_ms: i64) -> &mut Bucket {
+        self.forget_full(now_ms);
+        if self.buckets.len() >= self.kept.get() && !self.buckets.contains(key) {
+            self.buckets.pop_lru();
+        }
         let bucket = self.buckets.get_or_insert_mut_ref(key, || Bucket::full(now_ms));
         bucket.fill(self.rate, now_ms);
         bucket
+    }
+
+    /// Forgets up to two buckets that are full again, of those not used for longest: more than can come in meanwhile.
+    fn forget_full(&mut self, now_ms: i64) {
+        for _ in 0..2 {
+            let full = |bucket: &Bucket| {
+                let mut now = *bucket;
+                now.fill(self.rate, now_ms);
+                now.tokens >= self.rate.burst
+            };
+            if !self.buckets.peek_lru().is_some_and(|(_, bucket)| full(bucket)) {
+                return;
+            }
+            self.buckets.pop_lru();
+        }
     }
 
     /// What each key is granted.
@@ -150,6 +172,19 @@ mod tests {
             assert_eq!(rates.take(&name, 1, 0), 1);
         }
         assert_eq!(rates.len(), KEPT.get());
+    }
+
+    #[test]
+    fn who_keeps_within_the_rate_is_not_remembered() {
+        let mut rates = Rates::new(10.0, 20.0, NonZeroUsize::MIN.saturating_add(99_999));
+        assert_eq!(rates.take(&u32::MAX, 30, 0), 20, "all it has");
+        for name in 0..10_000_u32 {
+            assert_eq!(rates.take(&name, 1, i64::from(name)), 1);
+            assert!(rates.len() <= 2_103, "{} at {name} ms", rates.len());
+        }
+        assert_eq!(rates.take(&u32::MAX, 30, 10_000), 20, "forgotten, and full again all the same");
+        assert!(rates.len() < 110, "those of the last 100 ms: {}", rates.len());
+        assert_eq!(rates.take(&u32::MAX, 1, 10_050), 0, "it is remembered while it is not full");
     }
 
     #[test]

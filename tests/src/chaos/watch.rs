@@ -102,7 +102,7 @@ impl Watch {
                 view.apply_task(&task.target, &event);
                 if state(view, &task.target) == Some(TaskState::Succeeded) && before != Some(TaskState::Succeeded) {
                     let attempt = event.event.attempt().unwrap_or(0);
-                    let record = view.plan.index.get(&task.target).and_then(|i| view.tasks.get(*i as usize));
+                    let record = view.plan.index_of(task.target.as_str()).and_then(|i| view.tasks.get(i));
                     let record = record.and_then(|t| t.attempt_record(attempt));
                     let dispatched_seq = record.map_or(0, |a| a.dispatched_seq);
                     self.successes.push(Success { seq: event.seq, dispatched_seq });
@@ -172,5 +172,5 @@ impl Watch {
 }
 
 fn state(view: &PlanView, target: &TargetId) -> Option<TaskState> {
-    view.plan.index.get(target).and_then(|i| view.tasks.get(*i as usize)).map(|t| t.state)
+    view.plan.index_of(target.as_str()).and_then(|i| view.tasks.get(i)).map(|t| t.state)
 }

@@ -281,8 +281,8 @@ impl World {
     pub fn task(&self, plan: &str, store: &str) -> Option<Task> {
         let model = self.hq.open.read();
         let view = model.plan(&PlanId::new(plan).unwrap())?;
-        let index = *view.plan.index.get(store)?;
-        Some(view.tasks[index as usize].clone())
+        let index = view.plan.index_of(store)?;
+        Some(view.tasks[index].clone())
     }
 
     pub async fn until_task(&self, plan: &str, store: &str, within_ms: u64, done: impl Fn(&Task) -> bool) -> Task {

@@ -71,7 +71,7 @@ impl History {
 
     fn store_task(&mut self, id: &str, event: &TaskEvent) {
         let (task, by) = (task_id(id), terminal(id));
-        let decision_seq = self.view.tasks[self.view.plan.index[&target(id)] as usize].decision_seq;
+        let decision_seq = self.view.tasks[self.view.plan.index_of(target(id).as_str()).unwrap()].decision_seq;
         let (subject, message_id) = if event.is_decision() {
             (subjects::task_decision(&task, Some(&by)), decision_id(&task, event, decision_seq))
         } else {

@@ -97,14 +97,14 @@ async fn a_worker_that_reports_an_old_attempt_to_a_restarted_hq_changes_nothing_
         w.hq = w.process().await;
         ROLES.iter().for_each(|role| w.hq.start(*role));
         w.sleep(50).await;
-        let before = w.task("p", "S1").unwrap().absorbed.stale;
+        let before = w.task("p", "S1").unwrap().absorbed().stale;
         let data = json!({ "attempt": 1, "code": "NET", "message": "late", "result": { "n": 1 } });
         let old = report("p.S1.main", if succeeds { "attempt.succeeded" } else { "attempt.failed" }, &data);
         send(&w.ledger, &id("S1"), &[old]).await.unwrap();
         let task = w.until_state("p", "S1", TaskState::Succeeded, 60_000).await;
         let first = if succeeds { Outcome::Succeeded } else { Outcome::TimedOutRun };
         assert_eq!((task.attempt, task.attempts[0].outcome), (2, Some(first)));
-        assert_eq!(task.absorbed.stale > before, !succeeds, "a stale failure is counted: {:?}", task.absorbed);
+        assert_eq!(task.absorbed().stale > before, !succeeds, "a stale failure is counted: {:?}", task.absorbed());
         w.until_over("p", 60_000).await;
         w.check().await;
     }

@@ -87,7 +87,7 @@ async fn a_failure_is_tried_again_after_its_backoff() {
     w.terminal("S3", |_, _| Act::Fail(100, "NET"));
     w.submit("p", &["S1", "S2", "S3"], json!({})).await;
     let task = w.until_state("p", "S1", TaskState::Succeeded, 20_000).await;
-    let pauses: Vec<i64> = task.attempts.windows(2).map(|a| a[1].dispatched_ms - a[0].ended_ms.unwrap()).collect();
+    let pauses: Vec<i64> = task.attempts.windows(2).map(|a| a[1].dispatched_ms - a[0].ended_ms().unwrap()).collect();
     assert!(pauses.iter().all(|ms| (2_000..2_100).contains(ms)), "{pauses:?}");
     let task = w.until_state("p", "S2", TaskState::Failed, 1_000).await;
     assert_eq!((task.failure, task.attempt), (Some(FailReason::Business), 1));

@@ -12,7 +12,7 @@ impl Leader<'_> {
     pub(super) fn look_at_cancel(&mut self, model: &Model, plan: &PlanId) {
         let (Some(view), Some(work)) = (model.plan(plan), self.work.plans.get_mut(plan)) else { return };
         let asked = view.plan.cancel.is_some() && view.plan.cancelled_seq.is_none();
-        let decided = view.tasks.iter().all(|t| t.state.is_final() || t.cancelling);
+        let decided = view.finals.count() + view.cancelling.count() == view.tasks.len();
         if planted::is(Planted::CancelledTooSoon) && asked && !work.cancelling {
             work.cancelling = true;
             self.work.outbox.push_front(Decision { plan: plan.clone(), task: None, event: None });

@@ -31,7 +31,7 @@ const UNREADABLE_AGAIN_MS: u64 = 60_000;
 
 /// Whether an attempt a terminal lists is of a plan that is open and has the terminal's task: nothing else is remembered.
 fn concerns(model: &Model, id: &TerminalId, listed: &AttemptRef) -> bool {
-    model.plan(&listed.task_id.plan).is_some_and(|v| v.plan.index.contains_key(&listed.task_id.target))
+    model.plan(&listed.task_id.plan).is_some_and(|v| v.plan.index_of(listed.task_id.target.as_str()).is_some())
         && listed.task_id.target.terminal() == *id
 }
 
@@ -119,8 +119,8 @@ impl Leader<'_> {
     /// Looks at a terminal's tasks again at a moment.
     fn wake_terminal(&mut self, model: &Model, terminal: &TerminalId, at_ms: i64) {
         for view in model.open() {
-            if let Some(task) = view.plan.index.get(terminal.as_str()) {
-                self.work.wake_at(view.plan.id(), *task, at_ms);
+            if let Some(task) = view.plan.index_of(terminal.as_str()) {
+                self.work.wake_at(view.plan.id(), task as u32, at_ms);
             }
         }
     }
@@ -229,7 +229,7 @@ impl Leader<'_> {
                 }
                 let attempt = |task: &TaskId| {
                     let view = model.plan(&task.plan)?;
-                    let attempt = view.tasks.get(*view.plan.index.get(&task.target)? as usize)?.attempt;
+                    let attempt = view.tasks.get(view.plan.index_of(task.target.as_str())?)?.attempt;
                     Some(AttemptRef { task_id: task.clone(), attempt })
                 };
                 self.terminals.handed_out(id, answer.open.iter().filter_map(|o| attempt(&o.task_id)));

@@ -23,7 +23,7 @@ impl Terminal {
             && !self.journal_unavailable
             && self.successor.is_none()
             && self.listed.is_empty()
-            && self.allowed_journal.as_ref().is_none_or(|allowed| *allowed == self.identity.journal)
+            && self.allowed_journal.as_ref().is_none_or(|allowed| **allowed == self.identity.journal)
     }
 }
 

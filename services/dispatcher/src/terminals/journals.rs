@@ -11,10 +11,10 @@ const JOURNAL_CHARS_MAX: usize = 64;
 
 impl Terminal {
     /// Journals heard of under this id: the acting one's, one that waits for it to be gone, and the other process's.
-    fn journals(&self) -> Vec<&str> {
-        let successor = self.successor.as_ref().map(|s| s.identity.journal.as_str());
-        let all = [Some(self.identity.journal.as_str()), successor, self.rival.as_deref()];
-        let mut known: Vec<&str> = all.into_iter().flatten().filter(|journal| !journal.is_empty()).collect();
+    fn journals(&self) -> Vec<String> {
+        let successor = self.successor.as_ref().map(|s| &s.identity.journal);
+        let all = [Some(&self.identity.journal), successor, self.rival.as_deref()];
+        let mut known: Vec<String> = all.into_iter().flatten().map(ToString::to_string).filter(|j| !j.is_empty()).collect();
         known.sort_unstable();
         known.dedup();
         known
@@ -26,15 +26,15 @@ impl Terminal {
     /// `UNKNOWN_JOURNAL`, `AMBIGUOUS_JOURNAL`; both list what is known.
     pub(crate) fn journal_meant(&self, wanted: &str, force: bool) -> Result<String, ApiError> {
         let known = self.journals();
-        if known.contains(&wanted) {
+        if known.iter().any(|journal| journal == wanted) {
             return Ok(wanted.to_owned());
         }
         let shown: String = wanted.chars().take(JOURNAL_CHARS_MAX).collect();
         let long_enough = wanted.chars().count() >= PREFIX_CHARS_MIN;
         let listed = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let meant: Vec<&&str> = known.iter().filter(|journal| long_enough && journal.starts_with(wanted)).collect();
+        let meant: Vec<&String> = known.iter().filter(|journal| long_enough && journal.starts_with(wanted)).collect();
         match meant.as_slice() {
-            [one] => Ok((**one).to_owned()),
+            [one] => Ok((*one).clone()),
             [] if force && long_enough && shown == wanted => Ok(shown),
             [] => Err(ApiError::new(
                 "UNKNOWN_JOURNAL",
@@ -56,14 +56,16 @@ impl Terminal {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use fanfold_domain::task::Journal;
     use fanfold_wire::terminal::Identity;
 
     use super::*;
+    use crate::terminals::known::{Alike, Known};
 
     fn terminal(rival: Option<&str>) -> Terminal {
         let identity: Identity = serde_json::from_str(r#"{"journal":"5f2c81d0","boot":"b1"}"#).unwrap();
-        let mut terminal = Terminal::new(identity, 0);
-        terminal.rival = rival.map(ToOwned::to_owned);
+        let mut terminal = Terminal::new(Known::new(&identity, &mut Alike::default()), 0);
+        terminal.rival = rival.map(|journal| Box::new(Journal::new(journal)));
         terminal
     }
 

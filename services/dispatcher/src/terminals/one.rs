@@ -1,29 +1,31 @@
 //! One terminal as HQ knows it, and the judgement who is speaking under its id. Pure: time is an argument.
 
+use fanfold_domain::task::Journal;
 use fanfold_process::rates::Bucket;
 use fanfold_wire::record::ReportCounts;
 use fanfold_wire::terminal::{AttemptRef, Identity};
 
 use super::Heard;
+use super::known::{Alike, Known};
 
 /// Another boot of the same id, heard of before the known one was surely gone.
 #[derive(Debug, Clone)]
 pub(super) struct Successor {
-    pub(super) identity: Identity,
+    pub(super) identity: Known,
     pub(super) usable_at_ms: i64,
 }
 
 /// One terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    pub(crate) identity: Identity,
+    pub(crate) identity: Known,
     pub(crate) last_seen_ms: i64,
     pub(super) heard: bool,
     pub(super) gone: bool,
-    pub(super) successor: Option<Successor>,
-    pub(super) previous_boot: Option<String>,
+    pub(super) successor: Option<Box<Successor>>,
+    pub(super) previous_boot: Option<Box<Journal>>,
     pub(crate) id_in_use: bool,
-    pub(crate) allowed_journal: Option<String>,
+    pub(crate) allowed_journal: Option<Box<Journal>>,
     pub(super) replace_with_next: bool,
     pub(super) journal_unavailable: bool,
     pub(super) listed: Vec<AttemptRef>,
@@ -38,7 +40,7 @@ pub(crate) struct Terminal {
     /// When something was last handed out to the known boot.
     pub(super) handed_ms: i64,
     /// Journal of the other process heard under this id.
-    pub(super) rival: Option<String>,
+    pub(super) rival: Option<Box<Journal>>,
     /// Beats and syncs not taken because there were too many.
     pub(super) limited: u64,
     /// Beats and syncs that could not be read.
@@ -50,7 +52,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    pub(super) fn new(identity: Identity, now_ms: i64) -> Self {
+    pub(super) fn new(identity: Known, now_ms: i64) -> Self {
         Self {
             identity,
             last_seen_ms: now_ms,
@@ -88,8 +90,8 @@ impl Terminal {
         self.last_seen_ms.max(self.handed_ms) + self.interval_ms(default_ms) * 3 / 2
     }
 
-    pub(super) fn become_known(&mut self, identity: Identity) {
-        self.previous_boot = Some(std::mem::take(&mut self.identity.boot));
+    pub(super) fn become_known(&mut self, identity: Known) {
+        self.previous_boot = Some(Box::new(self.identity.boot.clone()));
         if self.identity.journal != identity.journal {
             self.sync_seq = 0;
             self.sync_listed = Vec::new();
@@ -104,44 +106,46 @@ impl Terminal {
     }
 
     /// Judges who is speaking; only `Same` and `Changed` let the message count as this terminal's.
-    pub(super) fn identify(&mut self, identity: &Identity, goodbye: bool, now_ms: i64, default_ms: i64) -> Heard {
+    pub(super) fn identify(&mut self, identity: &Identity, goodbye: bool, at: (i64, i64), alike: &mut Alike) -> Heard {
+        let (now_ms, default_ms) = at;
+        let journal = || Some(Box::new(Journal::new(&identity.journal)));
         if self.replace_with_next && !goodbye {
             self.replace_with_next = false;
-            self.allowed_journal = Some(identity.journal.clone());
+            self.allowed_journal = journal();
         }
         if let Some(allowed) = &self.allowed_journal
-            && *allowed != identity.journal
+            && **allowed != *identity.journal
         {
-            self.rival = Some(identity.journal.clone());
+            self.rival = journal();
             return Heard::InUse;
         }
-        if identity.boot == self.identity.boot {
+        if self.identity.boot == *identity.boot {
             if !goodbye && let Some(successor) = self.successor.take() {
                 // Both beat within one interval: two processes under one id.
                 self.id_in_use = true;
-                self.rival = Some(successor.identity.journal);
+                self.rival = Some(Box::new(successor.identity.journal));
             }
             return if self.id_in_use { Heard::InUse } else { Heard::Same };
         }
         if goodbye {
-            if self.successor.as_ref().is_some_and(|s| s.identity.boot == identity.boot) {
+            if self.successor.as_ref().is_some_and(|s| s.identity.boot == *identity.boot) {
                 self.successor = None;
             }
             return Heard::InUse;
         }
-        if self.previous_boot.as_ref() == Some(&identity.boot) {
+        if self.previous_boot.as_ref().is_some_and(|boot| **boot == *identity.boot) {
             self.id_in_use = true;
         }
         if self.id_in_use {
-            self.rival = Some(identity.journal.clone());
+            self.rival = journal();
             return Heard::InUse;
         }
         if self.gone || !self.heard || now_ms >= self.silent_at_ms(default_ms) {
-            self.become_known(identity.clone());
+            self.become_known(Known::new(identity, alike));
             return Heard::Changed;
         }
         let usable_at_ms = self.silent_at_ms(default_ms);
-        self.successor = Some(Successor { identity: identity.clone(), usable_at_ms });
+        self.successor = Some(Box::new(Successor { identity: Known::new(identity, alike), usable_at_ms }));
         Heard::MustWait(usable_at_ms)
     }
 }

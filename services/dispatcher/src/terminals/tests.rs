@@ -82,28 +82,17 @@ impl Scene {
         silent
     }
 
-    fn boot(&self) -> &str {
-        &self.terminals.known[&id("S1")].identity.boot
+    fn boot(&self) -> String {
+        self.terminals.known[&id("S1")].identity.boot.to_string()
     }
 }
 
 fn attempt(number: u32, journal: &str, started: bool) -> Attempt {
-    Attempt {
-        number,
-        terminal: id("S1"),
-        journal: journal.into(),
-        dispatched_seq: 50,
-        dispatched_ms: 0,
-        started_ms: started.then_some(1),
-        progressed_ms: None,
-        ended_ms: None,
-        steps: Vec::new(),
-        outcome: None,
-        error: None,
-        class: None,
-        stop_requested: false,
-        superseded: false,
+    let mut attempt = Attempt::handed_out(number, id("S1"), journal, 50, 0);
+    if started {
+        attempt.begin(1);
     }
+    attempt
 }
 
 fn listing(number: u32) -> AttemptRef {

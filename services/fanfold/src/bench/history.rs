@@ -102,8 +102,11 @@ pub(crate) async fn submit(
     client::call(ledger, "plan", "submit", &request, client::SUBMIT_WAIT).await
 }
 
-/// Writes hand-out and end of every task of a plan nobody has begun.
-async fn finish(ledger: &JetStreamLedger, plan: &PlanId, tasks: u32, done: &impl Fn(u64)) -> Result<(), CliError> {
+/// Writes hand-out and end of the first so many tasks of a plan nobody has begun; `done` hears of them.
+///
+/// # Errors
+/// What the log refuses.
+pub(crate) async fn finish(ledger: &JetStreamLedger, plan: &PlanId, tasks: u32, done: &impl Fn(u64)) -> Result<(), CliError> {
     let input: Json = RawValue::from_string("{}".into()).map_err(internal)?.into();
     let batches = (0..tasks).step_by(BATCH_TASKS as usize).map(|from| {
         let input = Json::clone(&input);

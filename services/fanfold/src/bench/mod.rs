@@ -7,6 +7,7 @@ mod history;
 mod idle;
 mod job;
 mod pages;
+mod partial;
 mod reconnect;
 mod report;
 mod restart;

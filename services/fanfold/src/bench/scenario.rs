@@ -6,7 +6,7 @@ use fanfold_process::shutdown::Shutdown;
 
 use super::ground::unless;
 use super::stage::{Shown, Stage};
-use super::{cost, fair, idle, pages, reconnect, restart};
+use super::{cost, fair, idle, pages, partial, reconnect, restart};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::host::server;
@@ -23,6 +23,8 @@ pub enum Scenario {
     Restart(restart::RestartArgs),
     /// Latency of one page of tasks, of plans, of terminals
     Pages(pages::PagesArgs),
+    /// Time from a plan's deadline to its partial summary
+    Partial(partial::PartialArgs),
     /// Many plans at once against one of as many tasks
     Fair(fair::FairArgs),
     /// CPU a task: of small plans, of large ones, after a long history
@@ -35,7 +37,7 @@ impl Scenario {
         match self {
             Scenario::Fair(args) => args.durable,
             Scenario::Cost(args) => args.durable,
-            Scenario::Idle(_) | Scenario::Reconnect(_) => true,
+            Scenario::Idle(_) | Scenario::Reconnect(_) | Scenario::Partial(_) => true,
             // What is measured only reads; it takes long enough until there is something to be read.
             Scenario::Restart(_) | Scenario::Pages(_) => false,
         }
@@ -47,6 +49,7 @@ impl Scenario {
             Scenario::Reconnect(args) => reconnect::measure(args, stage).await,
             Scenario::Restart(args) => restart::measure(args, stage).await,
             Scenario::Pages(args) => pages::measure(args, stage).await,
+            Scenario::Partial(args) => partial::measure(args, stage).await,
             Scenario::Fair(args) => fair::measure(args, stage).await,
             Scenario::Cost(args) => cost::measure(args, stage).await,
         }

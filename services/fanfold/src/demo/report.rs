@@ -109,7 +109,7 @@ impl DemoReport {
                 stale: u64::from(stale),
                 late: u64::from(late),
                 foreign: u64::from(foreign),
-                refused: recorded.refused.clone(),
+                refused: (*recorded.refused).clone(),
             },
             verify: Verified {
                 state_matches_replay: verified.state_matches_replay,

@@ -87,7 +87,7 @@ async fn listed(ledger: &dyn Ledger, plan: &PlanId, view: &PlanView, told: &mut 
         };
         for found in page.get("tasks").and_then(Value::as_array).into_iter().flatten() {
             let id = found.get("taskId").and_then(Value::as_str).unwrap_or_default();
-            let index = TaskId::parse(id).ok().and_then(|t| view.plan.index.get(&t.target).copied()).map(|i| i as usize);
+            let index = TaskId::parse(id).ok().and_then(|t| view.plan.index_of(t.target.as_str()));
             let Some((index, record)) = index.and_then(|i| expected(view, i).map(|r| (i, r))) else {
                 told.differences.push(format!("task.list {plan}: it tells of {id}, the log does not"));
                 continue;

@@ -150,7 +150,7 @@ async fn compare(ledger: &dyn Ledger, plan: &PlanId, view: &PlanView) -> Result<
         let entry = entry?;
         patience::alive();
         let task = entry.key.strip_prefix("task.").and_then(|k| TaskId::parse(k).ok()).filter(|t| t.stage == view.stage);
-        let Some(index) = task.and_then(|t| view.plan.index.get(&t.target).copied()).map(|i| i as usize) else {
+        let Some(index) = task.and_then(|t| view.plan.index_of(t.target.as_str())) else {
             strangers.insert(entry.key.clone(), format!("record {}: the plan has no such task", entry.key));
             continue;
         };

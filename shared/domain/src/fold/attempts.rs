@@ -48,7 +48,7 @@ impl Fold<'_> {
     }
 
     pub(super) fn record(&mut self, attempt: u32) -> Option<&mut Attempt> {
-        self.task.attempts.iter_mut().rev().find(|a| a.number == attempt)
+        self.task.attempts.as_mut_slice().iter_mut().rev().find(|a| a.number == attempt)
     }
 
     pub(super) fn mark_stop(&mut self, attempt: u32) -> Effect {
@@ -64,10 +64,7 @@ impl Fold<'_> {
     pub(super) fn end_attempt(&mut self, attempt: u32, outcome: Outcome, error: Option<&TaskError>, class: Option<ErrorClass>) {
         let time_ms = self.time_ms;
         if let Some(record) = self.record(attempt).filter(|a| a.outcome.is_none()) {
-            record.outcome = Some(outcome);
-            record.ended_ms = Some(time_ms);
-            record.error = error.map(|e| Box::new(e.clone()));
-            record.class = class;
+            record.end(time_ms, outcome, error, class);
         }
     }
 
@@ -79,36 +76,21 @@ impl Fold<'_> {
             // All open (only a confused writer gets there): never the live one.
             let live_first = self.task.attempts.get(ATTEMPTS_KEPT).is_some_and(|a| a.number == self.task.attempt);
             let middle = middle.unwrap_or(usize::from(live_first));
-            self.task.attempts.remove(ATTEMPTS_KEPT + middle);
-            self.task.attempts_dropped += 1;
+            self.task.drop_attempt(ATTEMPTS_KEPT + middle);
         }
-        // Most tasks have one attempt; a list grows by four otherwise, a kilobyte a task.
-        if self.task.attempts.is_empty() {
-            self.task.attempts.reserve_exact(1);
-        }
-        self.task.attempts.push(Attempt {
-            number,
-            terminal,
-            journal: journal.into(),
-            dispatched_seq: self.seq,
-            dispatched_ms: self.time_ms,
-            started_ms: None,
-            progressed_ms: None,
-            ended_ms: None,
-            steps: Vec::new(),
-            outcome: None,
-            error: None,
-            class: None,
-            stop_requested: false,
-            superseded,
-        });
+        // For store plans the terminal is called as the target is: the name is held once.
+        let own = terminal.as_str() == self.target.as_str();
+        let terminal = if own { self.target.terminal() } else { terminal };
+        let mut attempt = Attempt::handed_out(number, terminal, journal, self.seq, self.time_ms);
+        attempt.superseded = superseded;
+        self.task.attempts.push(attempt);
     }
 }
 
 /// Whether an attempt's record holds what a report of a running attempt says.
 pub(super) fn said_before(record: &Attempt, event: &TaskEvent) -> bool {
     match event {
-        TaskEvent::Progressed { k, .. } => record.steps.iter().any(|s| s.k == *k),
-        _ => record.started_ms.is_some(),
+        TaskEvent::Progressed { k, .. } => record.has_step(*k),
+        _ => record.started_ms().is_some(),
     }
 }

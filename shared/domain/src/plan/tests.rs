@@ -17,10 +17,10 @@ fn targets_keep_their_first_place() {
     let mut story = Story::unsealed(2, |_| {});
     story.plan(PlanEvent::Targets { targets: vec![target(0), target(7), target(1), target(8)] });
     let plan = &story.view.plan;
-    assert_eq!(plan.targets, [0, 1, 7, 8].map(target));
+    assert_eq!(plan.targets[..], [0, 1, 7, 8].map(target));
     assert_eq!(plan.ignored, 2);
     for (i, target) in plan.targets.iter().enumerate() {
-        assert_eq!(plan.index.get(target), Some(&(i as u32)), "{target} points at its own task");
+        assert_eq!(plan.index_of(target.as_str()), Some(i), "{target} points at its own task");
     }
     assert_eq!(story.view.tasks.len(), 4);
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 
 use super::{Bench, Outcome, ensure, equal, text, within};
-use crate::port::{BoxStream, Entry, LedgerError};
+use crate::port::{BoxStream, Entry, LedgerError, Source};
 
 async fn listed(entries: Result<BoxStream<Result<Entry, LedgerError>>, LedgerError>) -> Result<BTreeMap<String, Bytes>, String> {
     let entries: Vec<_> = within(entries.map_err(text)?.collect()).await?;
@@ -99,5 +99,27 @@ pub(super) async fn objects_come_back(bench: Bench) -> Outcome {
         let found = bench.other.get_object(&name).await.map_err(text)?.ok_or("no object")?;
         ensure("the same bytes", found == bytes)?;
     }
-    Ok(())
+    let (name, pieces) = (format!("{}.pieces", bench.tag), Pieces(bytes.clone()));
+    for _ in 0..2 {
+        bench.one.put_object_from(&name, &pieces).await.map_err(text)?;
+        let found = bench.other.get_object(&name).await.map_err(text)?.ok_or("no object")?;
+        ensure("the same bytes, piece by piece", found == bytes)?;
+    }
+    bench.one.put_object(&name, Bytes::from_static(b"another")).await.map_err(text)?;
+    let found = bench.other.get_object(&name).await.map_err(text)?.ok_or("no object")?;
+    ensure("what was put last", found == "another".as_bytes())?;
+    let empty = format!("{}.empty", bench.tag);
+    bench.one.put_object_from(&empty, &Pieces(Bytes::new())).await.map_err(text)?;
+    let found = bench.other.get_object(&empty).await.map_err(text)?.ok_or("no object")?;
+    ensure("nothing is an object, too", found.is_empty())
+}
+
+/// Bytes given in uneven pieces, some of them empty or larger than a chunk.
+struct Pieces(Bytes);
+
+impl Source for Pieces {
+    fn pieces(&self) -> Box<dyn Iterator<Item = Bytes> + Send + '_> {
+        let (mut rest, mut sizes) = (self.0.clone(), [1, 0, 700_000, 30_000, 262_144].into_iter().cycle());
+        Box::new(std::iter::from_fn(move || (!rest.is_empty()).then(|| rest.split_to(sizes.next().unwrap_or(1).min(rest.len())))))
+    }
 }

@@ -72,7 +72,6 @@ impl JetStreamLedger {
             names: AtomicU64::new(1),
             fence_numbers: AtomicU64::new(1),
             alone: tokio::sync::OnceCell::new(),
-            artifacts: tokio::sync::OnceCell::new(),
             damage: std::sync::Mutex::default(),
             outside: tokio::sync::OnceCell::new(),
             opts,

@@ -106,7 +106,6 @@ struct Inner {
     fence_numbers: AtomicU64,
     /// Whether there is only one copy of each bucket.
     alone: tokio::sync::OnceCell<bool>,
-    artifacts: tokio::sync::OnceCell<async_nats::jetstream::object_store::ObjectStore>,
     /// See [`JetStreamLedger::outside`].
     outside: tokio::sync::OnceCell<async_nats::Client>,
     opts: ConnectOpts,

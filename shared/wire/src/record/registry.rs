@@ -1,9 +1,48 @@
 //! Records of the registry `fanfold-terminals`: terminals as the dispatcher knows them, stores as HQ imported them.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use fanfold_domain::ids::TerminalId;
 use serde::{Deserialize, Serialize};
+
+/// Numbers by code; read as a map. None, as of most terminals, take no more than a pointer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "BTreeMap<String, u64>")]
+pub struct CodeCounts(Option<Box<BTreeMap<String, u64>>>);
+
+static NO_CODES: BTreeMap<String, u64> = BTreeMap::new();
+
+impl CodeCounts {
+    /// Counts one more of a code.
+    pub fn count(&mut self, code: &str) {
+        let counts = self.0.get_or_insert_default();
+        match counts.get_mut(code) {
+            Some(count) => *count += 1,
+            None => drop(counts.insert(code.to_owned(), 1)),
+        }
+    }
+}
+
+impl Deref for CodeCounts {
+    type Target = BTreeMap<String, u64>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or(&NO_CODES)
+    }
+}
+
+impl Serialize for CodeCounts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl From<BTreeMap<String, u64>> for CodeCounts {
+    fn from(counts: BTreeMap<String, u64>) -> Self {
+        Self((!counts.is_empty()).then(|| Box::new(counts)))
+    }
+}
 
 /// Counts of what the recorder answered one terminal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,10 +56,10 @@ pub struct ReportCounts {
     pub duplicate: u64,
     /// Refused for good, by code.
     #[serde(default)]
-    pub refused: BTreeMap<String, u64>,
+    pub refused: CodeCounts,
     /// Told to come again, by code.
     #[serde(default)]
-    pub deferred: BTreeMap<String, u64>,
+    pub deferred: CodeCounts,
 }
 
 /// `terminal.<id>` of `fanfold-terminals`.
@@ -114,4 +153,23 @@ pub struct StoreRecord {
 /// Key of a store's record.
 pub fn store_key(store: &TerminalId) -> String {
     format!("store.{store}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_code_are_written_and_read_as_a_map() {
+        let mut counts = ReportCounts { recorded: 2, ..ReportCounts::default() };
+        let none = r#"{"recorded":2,"duplicate":0,"refused":{},"deferred":{}}"#;
+        assert_eq!(serde_json::to_string(&counts).unwrap(), none);
+        assert_eq!(serde_json::from_str::<ReportCounts>(none).unwrap(), counts);
+        ["B", "A", "B"].into_iter().for_each(|code| counts.refused.count(code));
+        let some = r#"{"recorded":2,"duplicate":0,"refused":{"A":1,"B":2},"deferred":{}}"#;
+        assert_eq!(serde_json::to_string(&counts).unwrap(), some);
+        assert_eq!(serde_json::from_str::<ReportCounts>(some).unwrap(), counts);
+        assert_eq!((counts.refused["B"], counts.deferred.is_empty()), (2, true));
+    }
 }

@@ -6,8 +6,10 @@ use crate::dispatch::{Hq, Presence, Step, next_step};
 use crate::event::TimeoutKind;
 use crate::fold::Effect;
 use crate::plan::{PlanEvent, RequeueSelector};
-use crate::task::TaskState;
+use crate::sets::{SetCounts, TaskSet, base_set, set_of};
+use crate::task::{Absorbed, TaskState};
 use crate::testing::{By, Said, Story, asked, assert_only_counted, by, hq};
+use crate::view::PlanView;
 
 const TARGETS: usize = 3;
 
@@ -129,6 +131,28 @@ fn presence() -> impl Strategy<Value = Presence> {
     })
 }
 
+/// Whatever the view keeps beside its tasks is what counting the tasks gives.
+fn assert_indexes(view: &PlanView) {
+    let (mut counts, mut absorbed) = (SetCounts::default(), Absorbed::default());
+    for (i, task) in view.tasks.iter().enumerate() {
+        counts.count(set_of(&view.plan, task));
+        absorbed.add(&task.absorbed());
+        let sets: Vec<TaskSet> = TaskSet::ALL.into_iter().filter(|set| view.members.of(*set).contains(i)).collect();
+        assert_eq!(sets, [base_set(task)], "task {i} is in exactly one set");
+        let open = task.superseded_open().next().is_some();
+        let failed = matches!(task.state, TaskState::Failed | TaskState::Cancelled);
+        assert_eq!(
+            [&view.finals, &view.live, &view.not_succeeded, &view.cancelling, &view.superseded].map(|bits| bits.contains(i)),
+            [task.state.is_final(), task.state.is_live(), failed, task.cancelling, open],
+            "task {i}: {task:?}"
+        );
+    }
+    absorbed.foreign += view.unknown;
+    assert_eq!((view.counts(), view.absorbed()), (counts, absorbed));
+    assert_eq!(view.row_seq, view.tasks.iter().map(|t| t.row_seq).max().unwrap_or(0));
+    assert!(TaskSet::ALL.into_iter().all(|set| view.members.of(set).iter().all(|i| i < view.tasks.len())));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -175,11 +199,7 @@ proptest! {
                 prop_assert_eq!(&before.tasks[other], &story.view.tasks[other]);
             }
             prop_assert_eq!(story.view.counts().total(), TARGETS as u64);
-            let open = new.superseded_open().next().is_some();
-            prop_assert_eq!(
-                (story.view.finals.contains(i), story.view.live.contains(i), story.view.superseded.contains(i)),
-                (new.state.is_final(), new.state.is_live(), open)
-            );
+            assert_indexes(&story.view);
         }
     }
 

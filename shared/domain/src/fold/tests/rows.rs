@@ -39,10 +39,10 @@ fn a_pending_task_waits_offline_and_then_for_its_turn() {
 #[test]
 fn a_dispatched_attempt_starts_or_progresses_and_runs() {
     let when = given(&[hq::dispatched(1)]).when(by::started(1));
-    assert_eq!(when.then(Running).current().unwrap().started_ms, Some(SEALED_MS));
+    assert_eq!(when.then(Running).current().unwrap().started_ms(), Some(SEALED_MS));
     let when = given(&[hq::dispatched(1)]).when(by::progressed(1, 0));
     let attempt = when.then(Running).current().unwrap();
-    assert_eq!((attempt.started_ms, attempt.steps.len()), (Some(SEALED_MS), 1));
+    assert_eq!((attempt.started_ms(), attempt.steps().len()), (Some(SEALED_MS), 1));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn retryable_ends_go_back_to_pending_and_use_a_try() {
             assert_eq!(task.not_before_ms, SEALED_MS + 500 + BACKOFF_MS);
             assert_eq!(task.error.as_ref().unwrap().code, code);
             let attempt = task.current().unwrap();
-            assert_eq!((attempt.outcome, attempt.ended_ms), (Some(outcome), Some(SEALED_MS + 500)));
+            assert_eq!((attempt.outcome, attempt.ended_ms()), (Some(outcome), Some(SEALED_MS + 500)));
         }
     }
 }
@@ -160,7 +160,7 @@ fn an_undelivered_attempt_that_starts_was_only_slow() {
             assert_eq!((task.attempt, task.no_try_ends, task.not_before_ms, task.waiting), (1, 0, 0, None));
             assert_eq!((&task.error, task.last_outcome), (&None, None));
             let attempt = task.current().unwrap();
-            assert!(attempt.is_open() && attempt.ended_ms.is_none() && attempt.error.is_none());
+            assert!(attempt.is_open() && attempt.ended_ms().is_none() && attempt.error.is_none());
             let when = when.story.when(by::succeeded(1));
             assert_eq!(when.then(Succeeded).current().unwrap().outcome, Some(Outcome::Succeeded));
         }
@@ -250,7 +250,7 @@ fn a_live_task_is_cancelling_first() {
         let when = story.when(hq::cancel(1));
         let task = when.then(state);
         assert!(task.cancelling && task.current().unwrap().stop_requested && task.current().unwrap().is_open());
-        assert_eq!(task.cancel_ms, SEALED_MS + 5);
+        assert_eq!(task.cancel_ms(), SEALED_MS + 5);
         let when = when.story.when(hq::cancel(1));
         when.absorbed(Effect::Ignored);
         assert!(!when.story.when(hq::cancelled()).then(Cancelled).cancelling);
