@@ -61,19 +61,28 @@ pub(crate) fn batch_refusal(events: &[Append], max_payload: usize) -> Option<App
 pub(crate) struct Call {
     pub(crate) events: Vec<Append>,
     answers: Vec<Option<Appended>>,
+    /// Events that expect another sequence than they came with.
+    instead: HashSet<usize>,
 }
 
 impl Call {
     /// Takes the events; those no log could take are answered at once.
     pub(crate) fn new(events: Vec<Append>, max_payload: usize) -> Self {
         let answers = events.iter().map(|event| refusal(event, max_payload)).collect();
-        Self { events, answers }
+        Self { events, answers, instead: HashSet::new() }
     }
 
     pub(crate) fn answer(&mut self, index: usize, answer: Appended) {
         if let Some(slot) = self.answers.get_mut(index) {
             *slot = Some(answer);
         }
+    }
+
+    /// From now on an event expects another sequence; `false` where it has done so before.
+    pub(crate) fn expect_instead(&mut self, index: usize, last_seq: u64) -> bool {
+        let expect = self.events.get_mut(index).and_then(|event| event.expect.as_mut());
+        let changed = expect.is_some_and(|expect| std::mem::replace(&mut expect.last_seq, last_seq) != last_seq);
+        changed && self.instead.insert(index)
     }
 
     /// The unanswered events to be dealt with next: no two have the same id. A repetition of an answered event is

@@ -48,7 +48,7 @@ impl Candidate {
         let mut heard = Instant::now();
         loop {
             if self.nobody_answers().await || heard.elapsed() >= self.lease {
-                match self.ledger.acquire_fence(self.role, &incarnation).await {
+                match self.taken_twice(&incarnation).await {
                     Ok(fence) => return self.lead(fence, incarnation, beats).await,
                     Err(FencedError::Overtaken(_)) => heard = Instant::now(),
                     Err(FencedError::Ledger(error)) => return Err(error),
@@ -62,6 +62,14 @@ impl Candidate {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Takes the lead with two fences. A record of the log that can't be read any more must not be the only one that says who was
+    /// overtaken: the former leader's last fence would be the last again.
+    async fn taken_twice(&self, incarnation: &str) -> Result<Fence, FencedError> {
+        let mut fence = self.ledger.acquire_fence(self.role, incarnation).await?;
+        self.ledger.append_fenced(&mut fence, Vec::new()).await?;
+        Ok(fence)
     }
 
     async fn nobody_answers(&self) -> bool {

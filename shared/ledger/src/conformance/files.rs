@@ -23,14 +23,30 @@ pub fn blocks(folder: &Path, stream: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Flips a bit of the subject of the last record with headers that stands under it, which counts under another one from then on. Blocks
+/// that are packed don't show theirs.
+///
+/// # Errors
+/// As [`flip`].
+pub fn flip_subject(folder: &Path, stream: &str, subject: &str) -> Result<()> {
+    // The length of the headers stands between: four bytes, the lower two in use.
+    let headers = b"\0\0NATS/1.0";
+    flip_at(folder, stream, subject.as_bytes(), |behind| behind.get(2..).is_some_and(|behind| behind.starts_with(headers)))
+}
+
 /// Flips a bit in the middle of the last place where a stream's blocks hold these bytes. Blocks that are packed don't show theirs.
 ///
 /// # Errors
 /// No block has them; a file that can't be read or written.
 pub fn flip(folder: &Path, stream: &str, part: &[u8]) -> Result<()> {
+    flip_at(folder, stream, part, |_| true)
+}
+
+fn flip_at(folder: &Path, stream: &str, part: &[u8], fits: impl Fn(&[u8]) -> bool) -> Result<()> {
     for path in blocks(folder, stream)?.into_iter().rev() {
         let mut bytes = std::fs::read(&path)?;
-        let at = bytes.windows(part.len().max(1)).rposition(|window| window == part);
+        let is_here = |at: &usize| bytes.get(*at..).and_then(|here| here.strip_prefix(part)).is_some_and(&fits);
+        let at = (0..bytes.len()).rev().find(is_here);
         if let Some(byte) = at.and_then(|at| bytes.get_mut(at + part.len() / 2)) {
             *byte ^= 1;
             return std::fs::write(path, bytes);

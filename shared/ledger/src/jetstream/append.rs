@@ -11,11 +11,12 @@ use fanfold_wire::event::same_content;
 use futures::{StreamExt, stream};
 
 use super::api::{ApiError, Failure, code, header, message_id};
+use super::damage::Behind;
 use super::known::{Known, Seen};
 use super::send::{Outgoing, PubAck};
 use super::{AppendMode, Budget, JetStreamLedger};
 use crate::intake::{self, BATCH_MESSAGES_MAX, Call};
-use crate::port::{Append, Appended, LedgerError};
+use crate::port::{Append, Appended, Expect, LedgerError};
 
 /// A refused batch of at most so many is not halved any further: that many pipelined publishes cost less.
 const SINGLES_MAX: usize = 32;
@@ -25,6 +26,15 @@ const BATCHES_IN_FLIGHT: usize = 4;
 
 /// Answers by the index of their event.
 pub(super) type Answers = Vec<(usize, Appended)>;
+
+/// What a refused event is.
+pub(super) enum Refusal {
+    /// A repetition of a stored one, or in conflict with the log.
+    Answer(Appended),
+    /// Nothing is known behind what it expects, and the server can't read the last record there is: it is to be sent again expecting
+    /// what the server takes for the last.
+    Expecting(u64),
+}
 
 impl JetStreamLedger {
     /// `Log::append`.
@@ -139,9 +149,10 @@ impl JetStreamLedger {
     }
 
     async fn store_single(&self, event: &Append, budget: Budget) -> Result<Appended, LedgerError> {
-        let mut in_doubt = false;
+        let (mut in_doubt, mut expects_other) = (false, false);
+        let mut outgoing = Outgoing::from(event);
         loop {
-            let failure = match self.send_one(Outgoing::from(event)).await {
+            let failure = match self.send_one(outgoing).await {
                 Ok(ack) if ack.duplicate => {
                     let answer = self.compare_at(event, ack.seq, budget).await?;
                     return Ok(if in_doubt { ours(answer) } else { answer });
@@ -157,33 +168,50 @@ impl JetStreamLedger {
                     in_doubt = true;
                     budget.pause(&reason).await?;
                 }
-                ControlFlow::Break(error) if error.is_conflict() => {
-                    let answer = self.explain_refusal(event, budget).await?;
-                    return Ok(if in_doubt { ours(answer) } else { answer });
-                }
+                ControlFlow::Break(error) if error.is_conflict() => match self.explain_refusal(event, budget).await? {
+                    Refusal::Expecting(last_seq) if !expects_other => {
+                        outgoing.expect = outgoing.expect.map(|(filter, _)| (filter, last_seq));
+                        expects_other = true;
+                    }
+                    Refusal::Expecting(_) => return Ok(Appended::Conflict),
+                    Refusal::Answer(answer) => return Ok(if in_doubt { ours(answer) } else { answer }),
+                },
                 ControlFlow::Break(error) => return single_refused(error),
             }
         }
     }
 
-    /// What a refused event is: a repetition of a stored one, or in conflict with the log.
-    pub(super) async fn explain_refusal(&self, event: &Append, budget: Budget) -> Result<Appended, LedgerError> {
+    /// What a refused event is.
+    pub(super) async fn explain_refusal(&self, event: &Append, budget: Budget) -> Result<Refusal, LedgerError> {
         // Had it been stored, it would stand right behind what it expected.
         let candidate = match &event.expect {
-            Some(expect) => self.leader_next(super::LOG, &expect.filter, expect.last_seq, budget).await?,
+            Some(Expect { filter, last_seq }) => match self.leader_next(super::LOG, filter, *last_seq, budget).await? {
+                // In a whole log there is something, or it would not have been refused.
+                None => match self.behind_unreadable(filter, *last_seq).await? {
+                    Behind::Unreadable(last) => return Ok(Refusal::Expecting(last)),
+                    Behind::Unknown => None,
+                    Behind::Stored(next) => Some(*next),
+                },
+                found => found,
+            },
             None => self.leader_last(super::LOG, &event.subject, budget).await?,
         };
-        match candidate {
-            Some(stored) if message_id(&stored) == event.id => Ok(self.compare(event, &stored)),
-            _ => Ok(Appended::Conflict),
-        }
+        Ok(Refusal::Answer(match candidate {
+            Some(stored) if message_id(&stored) == event.id => self.compare(event, &stored),
+            _ => Appended::Conflict,
+        }))
     }
 
+    /// Compares an event with the one the server says is its original. One that can't be read is no answer: the id is free again when the
+    /// duplicate window is over or the server starts anew.
     async fn compare_at(&self, event: &Append, seq: u64, budget: Budget) -> Result<Appended, LedgerError> {
-        match self.leader_seq(seq, budget).await? {
-            Some(stored) => Ok(self.compare(event, &stored)),
-            None => Err(LedgerError::Corrupt(format!("#{seq}, the original of {}, is not in the log", event.id))),
-        }
+        Ok(match self.leader_seq(seq, budget).await? {
+            Some(stored) => self.compare(event, &stored),
+            None => {
+                self.note_missing(seq, seq);
+                Appended::Conflict
+            }
+        })
     }
 
     /// Tells a repetition from a conflicting use of its id.

@@ -5,26 +5,43 @@
 //! is answered "nothing" as far as the block reaches. So readers watch where a consumer stands, find the way on themselves, and what
 //! they find missing is remembered here for as long as the connection is: [`crate::port::Log::gaps`] tells it.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use async_nats::jetstream::message::StreamMessage;
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 
 use super::api::stored;
 use super::reader::Delivered;
 use super::{JetStreamLedger, LOG};
-use crate::gaps;
-use crate::port::{LedgerError, Log, Stored};
+use crate::port::{Fence, LedgerError, Log, Stored};
+use crate::{gaps, subject};
 
 /// Messages fetched from the leader one by one in one gap of a replica; what lies behind them counts as missing.
 const FETCHED_MAX: u32 = 10_000;
+
+/// A lead that was proven so lately is not doubted.
+const PROVEN_FOR: Duration = Duration::from_secs(1);
 
 /// What was found missing, and where it was looked for.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     missing: Vec<(u64, u64)>,
     looked: Vec<(u64, u64)>,
+    /// Roles that stored a fence, over which connection, and when: as many as are led here.
+    proven: HashMap<String, (u64, Instant)>,
+}
+
+/// What stands under a filter behind a sequence that the server does not take for the last.
+pub(super) enum Behind {
+    /// Nothing that can be read; the server takes this sequence for the last (0: none), because it can't read the one that is.
+    Unreadable(u64),
+    /// Nothing, for a reason of its own.
+    Unknown,
+    Stored(Box<StreamMessage>),
 }
 
 impl JetStreamLedger {
@@ -94,6 +111,46 @@ impl JetStreamLedger {
             }
         }
         Ok(found.filter(|message| message.sequence <= end))
+    }
+
+    /// Looks behind a sequence under a filter where the leader says that nothing comes next and that this is not the last either.
+    ///
+    /// Of a filter whose last record it can't read the server says that there is none, and where the damage is in the subject, that the
+    /// last is an earlier one; it takes no other expectation. That is an expectation as good as any: the next record that is stored there
+    /// ends it. So it may be sent by whoever has seen all that can be read there. For a fence it never is: what can't be read may be
+    /// another's.
+    pub(super) async fn behind_unreadable(&self, filter: &str, after: u64) -> Result<Behind, LedgerError> {
+        let end = self.last_seq().await?;
+        if let Some(next) = self.first_readable(LOG, &[filter.to_owned()], after, end).await? {
+            return Ok(Behind::Stored(Box::new(next)));
+        }
+        let last = self.leader_last(LOG, filter, self.budget()).await?.map_or(0, |last| last.sequence);
+        // A log that ends before it, or holds something else there, is another one than was seen.
+        if after == 0 || after > end || last >= after {
+            return Ok(Behind::Unknown);
+        }
+        let here = self.leader_seq(after, self.budget()).await?;
+        if here.is_some_and(|here| last > 0 || !subject::matches(filter, &here.subject)) {
+            return Ok(Behind::Unknown);
+        }
+        tracing::warn!(filter, after, last, "the last record there can't be read; what follows is stored behind it");
+        Ok(Behind::Unreadable(last))
+    }
+
+    /// Whether the log lacks something behind a role's last fence, which may be a fence that overtook it. That it lacks nothing is asked
+    /// of the server where the lead was not proven a moment ago, over this connection.
+    pub(super) async fn may_lack_a_fence(&self, fence: &Fence) -> Result<bool, LedgerError> {
+        let connection = *self.inner.connections.borrow();
+        let proven = self.damage(|damage| damage.proven.get(&fence.role).copied());
+        let lately = proven.is_some_and(|(over, at)| over == connection && at.elapsed() < PROVEN_FOR);
+        let gaps = if lately { self.with_missing(Vec::new()) } else { self.gaps().await? };
+        Ok(gaps.last().is_some_and(|(_, to)| *to > fence.last_seq))
+    }
+
+    /// A fence was stored: nobody had overtaken this role.
+    pub(super) fn note_proven(&self, role: &str) {
+        let connection = *self.inner.connections.borrow();
+        self.damage(|damage| damage.proven.insert(role.to_owned(), (connection, Instant::now())));
     }
 
     /// The last message under a filter that the server says has none: it says so, too, for as long as a record of that subject can't be

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 
 use super::api::{ApiError, code, message_id};
-use super::append::retry_or_refused;
+use super::append::{Refusal, retry_or_refused};
 use super::send::Outgoing;
 use super::{Budget, JetStreamLedger, LOG};
 use crate::fence;
@@ -38,7 +38,7 @@ impl JetStreamLedger {
         self.inner.fence_numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// `Log::acquire_fence`.
+    /// `Log::acquire_fence`. Where the last fence can't be read, what the server takes for the last is expected.
     pub(super) async fn take_lead(&self, role: &str, incarnation: &str) -> Result<Fence, FencedError> {
         let budget = self.budget();
         let last = self.leader_last(LOG, &fence::subject(role), budget).await?;
@@ -56,6 +56,14 @@ impl JetStreamLedger {
 
     /// `Log::append_fenced`.
     pub(super) async fn append_behind(&self, fence: &mut Fence, events: Vec<Append>) -> Result<Vec<Appended>, FencedError> {
+        if self.may_lack_a_fence(fence).await? {
+            tracing::warn!(
+                role = fence.role,
+                last_seq = fence.last_seq,
+                "the log lacks something since the last fence; the lead is taken anew"
+            );
+            return Err(FencedError::Overtaken(fence.role.clone()));
+        }
         let budget = self.budget();
         let mut call = Call::new(events, self.inner.client.max_payload());
         let mut proved = false;
@@ -93,8 +101,11 @@ impl JetStreamLedger {
                 }
                 Batch::Refused if chunk.len() == 1 => {
                     for index in chunk {
-                        let answer = self.explain_refusal(&call.events[index], budget).await?;
-                        call.answer(index, answer);
+                        match self.explain_refusal(&call.events[index], budget).await? {
+                            Refusal::Answer(answer) => call.answer(index, answer),
+                            Refusal::Expecting(last_seq) if call.expect_instead(index, last_seq) => waiting.push(vec![index]),
+                            Refusal::Expecting(_) => call.answer(index, Appended::Conflict),
+                        }
                     }
                 }
                 Batch::Refused => {
@@ -125,6 +136,7 @@ impl JetStreamLedger {
             let (refused, reason) = match sent {
                 Ok(seq) => {
                     fence.last_seq = seq;
+                    self.note_proven(&fence.role);
                     return Ok(Batch::Stored(seq));
                 }
                 Err(failure) => match retry_or_refused(failure)? {
