@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use fanfold_domain::ids::{PlanId, StageId, TargetId, TaskId};
 use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::sets::TaskSet;
-use fanfold_ledger::port::{Bucket, Ledger, LedgerError};
+use fanfold_ledger::port::{Bucket, Ledger, LedgerError, Stored};
 use fanfold_wire::api::TaskListRequest;
 use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::record::{PlanRecord, TaskRecord, task_key};
@@ -22,6 +22,9 @@ use crate::tasks::Page;
 /// Plans kept, and bytes of all of them; a larger one is read anew for every page.
 const PLANS_MAX: usize = 4_096;
 const BYTES_MAX: usize = 64 << 20;
+/// Of a plan with more tasks the records are listed; of others each is asked for by its key: for a list the server looks through all
+/// there are of other plans, too.
+const BY_KEY_MAX: usize = 20_000;
 
 /// The tasks of a plan, in order.
 struct Tasks {
@@ -122,19 +125,32 @@ fn key(plan: &PlanId, target: &str) -> Option<String> {
     Some(task_key(&TaskId::new(plan.clone(), TargetId::new(target).ok()?, StageId::main())))
 }
 
-/// The sealed list, as the log has it.
+/// The sealed list, as the log has it: it lies between the plan's submission and its seal, in one batch with both. Found by its ends,
+/// because the server looks through much of the log where it is asked for all there is under a subject.
 async fn targets(ledger: &dyn Ledger, plan: &PlanId) -> Result<Vec<TargetId>, LedgerError> {
+    let last = ledger.last_under(&subjects::plan_event(plan, "targets")).await?;
+    let submitted = ledger.last_under(&subjects::plan_event(plan, "submitted")).await?;
+    let (Some(last), Some(submitted)) = (last, submitted) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
-    let mut chunks = ledger.read(vec![subjects::plan_event(plan, "targets")], 1, ledger.last_seq().await?).await?;
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk?;
-        if let Ok(LogEvent::Plan(_, logged)) = decode(chunk.seq, chunk.time_ms, &chunk.subject, &chunk.payload)
-            && let PlanEvent::Targets { targets } = logged.event
-        {
-            all.extend(targets);
-        }
+    if submitted.seq + 1 == last.seq {
+        all.extend(chunk(&last));
+        return Ok(all);
+    }
+    let mut chunks = ledger.read(vec!["ff.>".to_owned()], submitted.seq + 1, last.seq).await?;
+    while let Some(message) = chunks.next().await {
+        all.extend(chunk(&message?));
     }
     Ok(all)
+}
+
+fn chunk(message: &Stored) -> Vec<TargetId> {
+    match decode(message.seq, message.time_ms, &message.subject, &message.payload) {
+        Ok(LogEvent::Plan(_, logged)) => match logged.event {
+            PlanEvent::Targets { targets } => targets,
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
 }
 
 /// The set of each task, from all records of the plan; `None`: some are missing.
@@ -146,6 +162,14 @@ async fn sets<'t>(ledger: &dyn Ledger, plan: &PlanId, tasks: &'t Tasks) -> Resul
     if let Some(sets) = tasks.sets.get() {
         return Ok(Some(sets));
     }
+    let set_of = |value: &[u8]| serde_json::from_slice::<InSet>(value).ok().map(|record| record.set);
+    if tasks.len() <= BY_KEY_MAX {
+        let keys: Option<Vec<String>> = (0..tasks.len()).map(|index| key(plan, tasks.target(index)?)).collect();
+        let entries = ledger.get_many(Bucket::State, &keys.unwrap_or_default()).await?;
+        let sets: Option<Vec<TaskSet>> = entries.iter().map(|entry| set_of(&entry.value)).collect();
+        let sets = sets.filter(|sets| sets.len() == tasks.len());
+        return Ok(sets.map(|sets| tasks.sets.get_or_init(|| sets).as_slice()));
+    }
     let index: HashMap<&str, usize> = (0..tasks.len()).filter_map(|index| Some((tasks.target(index)?, index))).collect();
     let (from, stage) = (format!("task.{plan}."), format!(".{}", StageId::main()));
     let mut found: Vec<Option<TaskSet>> = vec![None; tasks.len()];
@@ -155,7 +179,7 @@ async fn sets<'t>(ledger: &dyn Ledger, plan: &PlanId, tasks: &'t Tasks) -> Resul
         let target = entry.key.strip_prefix(from.as_str()).and_then(|rest| rest.strip_suffix(stage.as_str()));
         let place = target.and_then(|target| index.get(target)).and_then(|index| found.get_mut(*index));
         if let Some(place) = place {
-            *place = serde_json::from_slice::<InSet>(&entry.value).ok().map(|record| record.set);
+            *place = set_of(&entry.value);
         }
     }
     let sets: Option<Vec<TaskSet>> = found.into_iter().collect();

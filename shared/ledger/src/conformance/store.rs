@@ -1,6 +1,6 @@
 //! Buckets, types and objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -36,6 +36,8 @@ pub(super) async fn records_are_put_read_and_listed(bench: Bench) -> Outcome {
     let expected: Vec<&String> = keys.iter().filter(|k| **k != key(5_000)).collect();
     equal("a page, in its order, without what is not there", page.iter().map(|e| &e.key).collect::<Vec<_>>(), expected)?;
     ensure("its values", page.iter().any(|e| e.key == key(1) && e.value == Bytes::from_static(b"new")))?;
+    let keys = bench.other.keys(Bucket::State, &format!("task.{}.>", bench.tag)).await.map_err(text)?;
+    equal("keys", keys.into_iter().collect::<BTreeSet<_>>().len(), 3_000)?;
     equal("nothing asked for", bench.one.get_many(Bucket::State, &[]).await.map_err(text)?.len(), 0)?;
     let none = listed(bench.one.list_state(&format!("plan.{}", bench.tag)).await).await?;
     equal("nothing there", none.len(), 0)
