@@ -1,4 +1,4 @@
-//! Pages of the tasks of plans that are over: found by their targets, which stand in the log in order, and read by their keys.
+//! Pages of the tasks of plans that are over: found by the names of their records, and read by their keys.
 //!
 //! Nothing of such a plan changes any more. What is kept here says only where a page lies; what it shows is read each time.
 
@@ -6,13 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use fanfold_domain::ids::{PlanId, StageId, TargetId, TaskId};
-use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::sets::TaskSet;
-use fanfold_ledger::port::{Bucket, Ledger, LedgerError, Stored};
+use fanfold_ledger::port::{Bucket, Ledger, LedgerError};
 use fanfold_wire::api::TaskListRequest;
-use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::record::{PlanRecord, TaskRecord, task_key};
-use fanfold_wire::subjects;
 use futures::StreamExt;
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -109,7 +106,7 @@ impl Closed {
             Some((_, tasks)) => tasks,
             None => Arc::new(Tasks::of(targets(ledger, &plan.plan_id).await?.into_iter())),
         };
-        // Where the log has lost some of the list nothing can be said by it.
+        // Where some are missing, or nothing ever happened to them, nothing can be said by their places.
         if tasks.len() != plan.total as usize {
             return Ok(None);
         }
@@ -125,32 +122,16 @@ fn key(plan: &PlanId, target: &str) -> Option<String> {
     Some(task_key(&TaskId::new(plan.clone(), TargetId::new(target).ok()?, StageId::main())))
 }
 
-/// The sealed list, as the log has it: it lies between the plan's submission and its seal, in one batch with both. Found by its ends,
-/// because the server looks through much of the log where it is asked for all there is under a subject.
+/// The targets that have a record, in their order. The server has the names in an index; the list itself lies somewhere in a compressed
+/// block of the log.
 async fn targets(ledger: &dyn Ledger, plan: &PlanId) -> Result<Vec<TargetId>, LedgerError> {
-    let last = ledger.last_under(&subjects::plan_event(plan, "targets")).await?;
-    let submitted = ledger.last_under(&subjects::plan_event(plan, "submitted")).await?;
-    let (Some(last), Some(submitted)) = (last, submitted) else { return Ok(Vec::new()) };
-    let mut all = Vec::new();
-    if submitted.seq + 1 == last.seq {
-        all.extend(chunk(&last));
-        return Ok(all);
-    }
-    let mut chunks = ledger.read(vec!["ff.>".to_owned()], submitted.seq + 1, last.seq).await?;
-    while let Some(message) = chunks.next().await {
-        all.extend(chunk(&message?));
-    }
-    Ok(all)
-}
-
-fn chunk(message: &Stored) -> Vec<TargetId> {
-    match decode(message.seq, message.time_ms, &message.subject, &message.payload) {
-        Ok(LogEvent::Plan(_, logged)) => match logged.event {
-            PlanEvent::Targets { targets } => targets,
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
+    let (from, stage) = (format!("task.{plan}."), format!(".{}", StageId::main()));
+    let target = |key: &String| key.strip_prefix(from.as_str())?.strip_suffix(stage.as_str()).and_then(|t| TargetId::new(t).ok());
+    let keys = ledger.keys(Bucket::State, &format!("{from}>")).await?;
+    let mut targets: Vec<TargetId> = keys.iter().filter_map(target).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    Ok(targets)
 }
 
 /// The set of each task, from all records of the plan; `None`: some are missing.
