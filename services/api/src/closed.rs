@@ -1,4 +1,4 @@
-//! Pages of the tasks of plans that are over: found by their targets, which stand in the log in order, and read by their keys.
+//! Pages of the tasks of plans that are over: found by the names of their records, and read by their keys.
 //!
 //! Nothing of such a plan changes any more. What is kept here says only where a page lies; what it shows is read each time.
 
@@ -6,13 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use fanfold_domain::ids::{PlanId, StageId, TargetId, TaskId};
-use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::sets::TaskSet;
 use fanfold_ledger::port::{Bucket, Ledger, LedgerError};
 use fanfold_wire::api::TaskListRequest;
-use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::record::{PlanRecord, TaskRecord, task_key};
-use fanfold_wire::subjects;
 use futures::StreamExt;
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -22,6 +19,9 @@ use crate::tasks::Page;
 /// Plans kept, and bytes of all of them; a larger one is read anew for every page.
 const PLANS_MAX: usize = 4_096;
 const BYTES_MAX: usize = 64 << 20;
+/// Of a plan with more tasks the records are listed; of others each is asked for by its key: for a list the server looks through all
+/// there are of other plans, too.
+const BY_KEY_MAX: usize = 20_000;
 
 /// The tasks of a plan, in order.
 struct Tasks {
@@ -106,7 +106,7 @@ impl Closed {
             Some((_, tasks)) => tasks,
             None => Arc::new(Tasks::of(targets(ledger, &plan.plan_id).await?.into_iter())),
         };
-        // Where the log has lost some of the list nothing can be said by it.
+        // Where some are missing, or nothing ever happened to them, nothing can be said by their places.
         if tasks.len() != plan.total as usize {
             return Ok(None);
         }
@@ -122,19 +122,16 @@ fn key(plan: &PlanId, target: &str) -> Option<String> {
     Some(task_key(&TaskId::new(plan.clone(), TargetId::new(target).ok()?, StageId::main())))
 }
 
-/// The sealed list, as the log has it.
+/// The targets that have a record, in their order. The server has the names in an index; the list itself lies somewhere in a compressed
+/// block of the log.
 async fn targets(ledger: &dyn Ledger, plan: &PlanId) -> Result<Vec<TargetId>, LedgerError> {
-    let mut all = Vec::new();
-    let mut chunks = ledger.read(vec![subjects::plan_event(plan, "targets")], 1, ledger.last_seq().await?).await?;
-    while let Some(chunk) = chunks.next().await {
-        let chunk = chunk?;
-        if let Ok(LogEvent::Plan(_, logged)) = decode(chunk.seq, chunk.time_ms, &chunk.subject, &chunk.payload)
-            && let PlanEvent::Targets { targets } = logged.event
-        {
-            all.extend(targets);
-        }
-    }
-    Ok(all)
+    let (from, stage) = (format!("task.{plan}."), format!(".{}", StageId::main()));
+    let target = |key: &String| key.strip_prefix(from.as_str())?.strip_suffix(stage.as_str()).and_then(|t| TargetId::new(t).ok());
+    let keys = ledger.keys(Bucket::State, &format!("{from}>")).await?;
+    let mut targets: Vec<TargetId> = keys.iter().filter_map(target).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    Ok(targets)
 }
 
 /// The set of each task, from all records of the plan; `None`: some are missing.
@@ -146,6 +143,14 @@ async fn sets<'t>(ledger: &dyn Ledger, plan: &PlanId, tasks: &'t Tasks) -> Resul
     if let Some(sets) = tasks.sets.get() {
         return Ok(Some(sets));
     }
+    let set_of = |value: &[u8]| serde_json::from_slice::<InSet>(value).ok().map(|record| record.set);
+    if tasks.len() <= BY_KEY_MAX {
+        let keys: Option<Vec<String>> = (0..tasks.len()).map(|index| key(plan, tasks.target(index)?)).collect();
+        let entries = ledger.get_many(Bucket::State, &keys.unwrap_or_default()).await?;
+        let sets: Option<Vec<TaskSet>> = entries.iter().map(|entry| set_of(&entry.value)).collect();
+        let sets = sets.filter(|sets| sets.len() == tasks.len());
+        return Ok(sets.map(|sets| tasks.sets.get_or_init(|| sets).as_slice()));
+    }
     let index: HashMap<&str, usize> = (0..tasks.len()).filter_map(|index| Some((tasks.target(index)?, index))).collect();
     let (from, stage) = (format!("task.{plan}."), format!(".{}", StageId::main()));
     let mut found: Vec<Option<TaskSet>> = vec![None; tasks.len()];
@@ -155,7 +160,7 @@ async fn sets<'t>(ledger: &dyn Ledger, plan: &PlanId, tasks: &'t Tasks) -> Resul
         let target = entry.key.strip_prefix(from.as_str()).and_then(|rest| rest.strip_suffix(stage.as_str()));
         let place = target.and_then(|target| index.get(target)).and_then(|index| found.get_mut(*index));
         if let Some(place) = place {
-            *place = serde_json::from_slice::<InSet>(&entry.value).ok().map(|record| record.set);
+            *place = set_of(&entry.value);
         }
     }
     let sets: Option<Vec<TaskSet>> = found.into_iter().collect();

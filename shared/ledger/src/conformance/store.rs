@@ -1,12 +1,12 @@
 //! Buckets, types and objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::StreamExt;
 
 use super::{Bench, Outcome, ensure, equal, text, within};
-use crate::port::{BoxStream, Entry, LedgerError, Source};
+use crate::port::{BoxStream, Bucket, Entry, LedgerError, Source};
 
 async fn listed(entries: Result<BoxStream<Result<Entry, LedgerError>>, LedgerError>) -> Result<BTreeMap<String, Bytes>, String> {
     let entries: Vec<_> = within(entries.map_err(text)?.collect()).await?;
@@ -28,6 +28,17 @@ pub(super) async fn records_are_put_read_and_listed(bench: Bench) -> Outcome {
     equal("records", all.len(), 3_000)?;
     equal("one of them", all.get(&key(2)), Some(&Bytes::from_static(b"record 2")))?;
     equal("the rewritten one", all.get(&key(1)), Some(&Bytes::from_static(b"new")))?;
+    let since = listed(bench.other.list_since(Bucket::State, &format!("task.{}.>", bench.tag), before.revision).await).await?;
+    equal("rewritten since", since.get(&key(1)), Some(&Bytes::from_static(b"new")))?;
+    ensure("not all of what is older", since.len() < 3_000)?;
+    let keys: Vec<String> = [7, 5_000, 1].into_iter().chain(10..1_210).map(key).collect();
+    let page = bench.other.get_many(Bucket::State, &keys).await.map_err(text)?;
+    let expected: Vec<&String> = keys.iter().filter(|k| **k != key(5_000)).collect();
+    equal("a page, in its order, without what is not there", page.iter().map(|e| &e.key).collect::<Vec<_>>(), expected)?;
+    ensure("its values", page.iter().any(|e| e.key == key(1) && e.value == Bytes::from_static(b"new")))?;
+    let keys = bench.other.keys(Bucket::State, &format!("task.{}.>", bench.tag)).await.map_err(text)?;
+    equal("keys", keys.into_iter().collect::<BTreeSet<_>>().len(), 3_000)?;
+    equal("nothing asked for", bench.one.get_many(Bucket::State, &[]).await.map_err(text)?.len(), 0)?;
     let none = listed(bench.one.list_state(&format!("plan.{}", bench.tag)).await).await?;
     equal("nothing there", none.len(), 0)
 }
@@ -69,7 +80,11 @@ pub(super) async fn terminals_are_records_too(bench: Bench) -> Outcome {
     ensure("none yet", bench.one.get_terminal(&key).await.map_err(text)?.is_none())?;
     bench.one.put_terminals(vec![(key.clone(), Bytes::from_static(b"{}"))]).await.map_err(text)?;
     let entry = bench.other.get_terminal(&key).await.map_err(text)?.ok_or("no record")?;
-    equal("record", entry.value, Bytes::from_static(b"{}"))?;
+    equal("record", &entry.value, &Bytes::from_static(b"{}"))?;
+    let found = bench.other.get_many(Bucket::Terminals, &[key.clone(), format!("{key}-none")]).await.map_err(text)?;
+    equal("one of two", found.into_iter().map(|e| e.key).collect::<Vec<_>>(), vec![key.clone()])?;
+    let extent = bench.other.extent(Bucket::Terminals).await.map_err(text)?;
+    ensure("how it stands", extent.last_revision >= entry.revision && extent.records > 0)?;
     let all = listed(bench.other.list_terminals("store.*").await).await?;
     ensure("it is listed", all.contains_key(&key))?;
     ensure("not in the other bucket", bench.one.get_state(&key).await.map_err(text)?.is_none())

@@ -146,7 +146,7 @@ impl JetStreamLedger {
         Some(Some(entry).filter(|entry| !entry.value.is_empty()))
     }
 
-    async fn list_records(&self, bucket: &'static str, filter: &str, from: u64) -> Result<Records, LedgerError> {
+    pub(super) async fn list_records(&self, bucket: &'static str, filter: &str, from: u64) -> Result<Records, LedgerError> {
         if !subject::is_filter(filter) {
             return Err(LedgerError::Other(format!("{filter:?} is not a filter")));
         }
@@ -241,6 +241,10 @@ impl Buckets for JetStreamLedger {
 
     async fn list_since(&self, bucket: Bucket, filter: &str, after: u64) -> Result<Records, LedgerError> {
         self.list_records(bucket.name(), filter, after.saturating_add(1)).await
+    }
+
+    async fn keys(&self, bucket: Bucket, filter: &str) -> Result<Vec<String>, LedgerError> {
+        self.keys_of(bucket, filter).await
     }
 
     async fn get_many(&self, bucket: Bucket, keys: &[String]) -> Result<Vec<Entry>, LedgerError> {

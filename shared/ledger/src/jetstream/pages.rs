@@ -6,6 +6,8 @@ use std::time::Duration;
 use async_nats::StatusCode;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::JetStreamLedger;
@@ -20,6 +22,23 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// Records asked for one by one at a time.
 const GETS_IN_FLIGHT: usize = 64;
 
+/// How long the keys of a bucket may be waited for: there may be very many.
+const KEYS_WAIT: Duration = Duration::from_secs(10);
+
+/// The part of a stream's info that names its subjects, a page of them.
+#[derive(Deserialize)]
+struct KeysInfo {
+    /// Subjects there are.
+    #[serde(default)]
+    total: usize,
+    state: KeysState,
+}
+
+#[derive(Deserialize)]
+struct KeysState {
+    subjects: Option<HashMap<String, IgnoredAny>>,
+}
+
 impl JetStreamLedger {
     /// How a bucket stands, asked of its leader.
     pub(super) async fn extent_of(&self, bucket: Bucket) -> Result<Extent, LedgerError> {
@@ -30,6 +49,35 @@ impl JetStreamLedger {
             last_revision: number("/state/last_seq"),
             records: number("/state/messages"),
         })
+    }
+
+    /// The keys of a bucket under a filter. The server has them in an index; the records themselves it would look for one by one.
+    pub(super) async fn keys_of(&self, bucket: Bucket, filter: &str) -> Result<Vec<String>, LedgerError> {
+        if !crate::subject::is_filter(filter) {
+            return Err(LedgerError::Other(format!("{filter:?} is not a filter")));
+        }
+        let (stream, prefix_len) = (kv_stream(bucket.name()), kv_subject(bucket.name(), "").len());
+        let mut keys: Vec<String> = Vec::new();
+        loop {
+            let request = json!({ "subjects_filter": kv_subject(bucket.name(), filter), "offset": keys.len() });
+            let answer = self.api_within(&format!("STREAM.INFO.{stream}"), &request, KEYS_WAIT).await;
+            let Ok(answer) = answer else {
+                // Not now, or not in time: what else there is takes its time.
+                let mut all = self.list_records(bucket.name(), filter, 1).await?;
+                keys.clear();
+                while let Some(entry) = all.next().await {
+                    keys.push(entry?.key);
+                }
+                return Ok(keys);
+            };
+            let info: KeysInfo = serde_json::from_slice(&answer).map_err(|error| LedgerError::Corrupt(error.to_string()))?;
+            let page = info.state.subjects.unwrap_or_default();
+            let before = keys.len();
+            keys.extend(page.into_keys().filter_map(|subject| subject.get(prefix_len..).map(ToOwned::to_owned)));
+            if keys.len() == before || keys.len() >= info.total {
+                return Ok(keys);
+            }
+        }
     }
 
     /// Many records of a bucket, those that are there, in the order of the keys. In one request where there is one copy of the bucket; of

@@ -102,6 +102,15 @@ pub trait Buckets: Send + Sync {
         };
         Ok(all.filter(later).boxed())
     }
+    /// The keys under a filter, those of deleted records perhaps among them, in no order.
+    async fn keys(&self, bucket: Bucket, filter: &str) -> Result<Vec<String>, LedgerError> {
+        let mut keys = Vec::new();
+        let mut all = self.list_since(bucket, filter, 0).await?;
+        while let Some(entry) = all.next().await {
+            keys.push(entry?.key);
+        }
+        Ok(keys)
+    }
     /// Many records by their keys, those that are there, in the order of the keys: what a page needs costs one page, however much the
     /// bucket holds.
     async fn get_many(&self, bucket: Bucket, keys: &[String]) -> Result<Vec<Entry>, LedgerError> {
