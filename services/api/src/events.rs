@@ -109,7 +109,7 @@ pub(crate) async fn not_open(deps: &Deps, id: &PlanId, known: Known) -> ApiError
     }
     match deps.ledger.last_under(&subjects::plan_event(id, "submitted")).await {
         Ok(Some(_)) => closed(id),
-        Ok(None) => unknown(id),
+        Ok(None) => unknown_or_lost(deps, id).await,
         Err(error) => ledger_error(&error),
     }
 }
@@ -137,6 +137,23 @@ pub(crate) async fn absent(deps: &Deps, id: &PlanId) -> ApiError {
     }
 }
 
-pub(crate) fn unknown(id: &PlanId) -> ApiError {
+/// Nothing was submitted under this id, as far as the log can tell: either there is no such plan, or its beginning is lost.
+pub(crate) async fn unknown_or_lost(deps: &Deps, id: &PlanId) -> ApiError {
+    for filter in [subjects::plan_filter(id), subjects::plan_tasks_filter(id)] {
+        match deps.ledger.last_under(&filter).await {
+            Ok(Some(_)) => {
+                let message = format!(
+                    "the log has lost the beginning of plan {id}: nobody can go on with it (`fanfold doctor` says what is missing). Restore a backup or a replica, or submit its targets again as a plan of another id"
+                );
+                return ApiError::new("PLAN_LOST", message);
+            }
+            Ok(None) => {}
+            Err(error) => return ledger_error(&error),
+        }
+    }
+    unknown(id)
+}
+
+fn unknown(id: &PlanId) -> ApiError {
     ApiError::new("UNKNOWN_PLAN", format!("there is no plan {id}; `fanfold plan ls` shows those there are"))
 }

@@ -12,7 +12,7 @@ use fanfold_wire::api::{ApiError, Behind, Noted, PlanList, PlanListRequest, Plan
 use fanfold_wire::record::{Checkpoint, PlanRecord, PlanStatus, plan_key};
 use fanfold_wire::subjects;
 
-use crate::events::{Judged, absent, note, unknown, unsupported};
+use crate::events::{Judged, absent, note, unknown_or_lost, unsupported};
 use crate::{Deps, Sources, ledger_error};
 
 /// Largest page.
@@ -75,7 +75,7 @@ pub(crate) async fn from_log(deps: &Sources, id: &PlanId) -> Result<Arc<PlanView
     // One subject, asked of the leader: an id that was never used costs no more.
     let submitted = deps.ledger.last_under(&subjects::plan_event(id, "submitted")).await.map_err(|e| ledger_error(&e))?;
     if submitted.is_none() {
-        return Err(unknown(id));
+        return Err(unknown_or_lost(deps, id).await);
     }
     let view = deps.folded.fold(deps.ledger.as_ref(), id).await.map_err(|e| ledger_error(&e))?;
     match view {

@@ -37,7 +37,9 @@ pub(crate) async fn list(deps: &Deps) -> Result<TypeList, ApiError> {
     let text = |(_, _, document): (String, u32, Bytes)| {
         String::from_utf8(document.to_vec()).ok().and_then(|t| RawValue::from_string(t).ok())
     };
-    Ok(TypeList { types: all.into_iter().filter_map(text).collect() })
+    let lost = deps.ledger.lost_types().await.map_err(|e| ledger_error(&e))?;
+    let lost = lost.into_iter().map(|(name, version)| format!("{name}@{version}")).collect();
+    Ok(TypeList { types: all.into_iter().filter_map(text).collect(), lost })
 }
 
 /// A type by name and version, the newest where none is asked for.
@@ -46,9 +48,14 @@ pub(crate) async fn find_type(deps: &Deps, name: &str, version: Option<u32>) -> 
         Some(version) => deps.ledger.get_type(name, version).await.map_err(|e| ledger_error(&e))?,
         None => {
             let all = deps.ledger.list_types().await.map_err(|e| ledger_error(&e))?;
-            all.into_iter().filter(|(n, _, _)| n == name).max_by_key(|(_, v, _)| *v).map(|(_, _, d)| d)
+            let newest = all.into_iter().filter(|(n, _, _)| n == name).max_by_key(|(_, v, _)| *v);
+            not_lost(deps, name, |lost| newest.as_ref().is_none_or(|(_, v, _)| lost > *v)).await?;
+            newest.map(|(_, _, d)| d)
         }
     };
+    if let (None, Some(version)) = (&found, version) {
+        not_lost(deps, name, |lost| lost == version).await?;
+    }
     let wanted = version.map_or(name.to_owned(), |v| format!("{name}@{v}"));
     let unknown = || {
         let message =
@@ -56,6 +63,20 @@ pub(crate) async fn find_type(deps: &Deps, name: &str, version: Option<u32>) -> 
         ApiError::of_problems(vec![Problem::new("UNKNOWN_TYPE", "/type", &wanted, message)])
     };
     TypeDocument::parse(&found.ok_or_else(unknown)?).map_err(ApiError::of_problems)
+}
+
+/// Refuses where a version is lost that would be the one to take: an older one in its place would be another job.
+async fn not_lost(deps: &Deps, name: &str, matters: impl Fn(u32) -> bool) -> Result<(), ApiError> {
+    let lost = deps.ledger.lost_types().await.map_err(|e| ledger_error(&e))?;
+    match lost.into_iter().rev().find(|(lost, version)| lost == name && matters(*version)) {
+        None => Ok(()),
+        Some((name, version)) => {
+            let message = format!(
+                "task type {name}@{version} is registered and can't be read any more (a damaged store); register it again with the same document (`fanfold type register PATH`). Plans that were submitted have a copy of their own"
+            );
+            Err(ApiError::new("TYPE_DAMAGED", message))
+        }
+    }
 }
 
 /// Registers a type that comes with fanfold, where it isn't there yet. One that stands there already is left alone.

@@ -157,9 +157,14 @@ async fn existing(deps: &Deps, id: &PlanId) -> Result<Option<Existing>, ApiError
         let content_sha256 = view.plan.spec.content_sha256.clone();
         return Ok(Some(Existing { content_sha256, targets: seal.count, sealed_seq: *sealed_seq }));
     }
-    let last = async |event: &str| deps.ledger.last_under(&subjects::plan_event(id, event)).await.map_err(|e| ledger_error(&e));
-    let Some(submitted) = last("submitted").await? else { return Ok(None) };
-    let Some(sealed) = last("sealed").await? else { return Ok(None) };
+    let last = async |filter: String| deps.ledger.last_under(&filter).await.map_err(|e| ledger_error(&e));
+    let submitted = last(subjects::plan_event(id, "submitted")).await?;
+    let sealed = last(subjects::plan_event(id, "sealed")).await?;
+    let (Some(submitted), Some(sealed)) = (submitted, sealed) else {
+        // Both came in one batch: where something else is there under the id, the log has lost them, and it must not begin anew.
+        let any = last(subjects::plan_filter(id)).await?.is_some() || last(subjects::plan_tasks_filter(id)).await?.is_some();
+        return if any { Err(damaged(id)) } else { Ok(None) };
+    };
     let read = |payload: &[u8], name: &str| Envelope::parse(payload).and_then(|e| decode_plan(name, e.data));
     match (read(&submitted.payload, "submitted"), read(&sealed.payload, "sealed")) {
         (Ok(PlanEvent::Submitted(spec)), Ok(PlanEvent::Sealed(seal))) => {
@@ -167,6 +172,13 @@ async fn existing(deps: &Deps, id: &PlanId) -> Result<Option<Existing>, ApiError
         }
         _ => Err(ApiError::new("CORRUPT", format!("plan {id} is in the log but can't be read; run `fanfold doctor`"))),
     }
+}
+
+fn damaged(id: &PlanId) -> ApiError {
+    let message = format!(
+        "plan {id} is in the log, and the log has lost its submission or its seal (`fanfold doctor` says what is missing); give the new plan an id of its own"
+    );
+    ApiError::new("PLAN_DAMAGED", message)
 }
 
 fn same_or_refused(existing: Existing, document: &PlanDocument) -> Result<Submitted, ApiError> {

@@ -63,6 +63,11 @@ pub(crate) async fn get(deps: &Sources, request: SummaryRequest) -> Result<Summa
 /// What to say where the log ought to have the summary asked for, or may have lost it.
 async fn lost(deps: &Sources, plan: &PlanRecord, revision: Option<u32>) -> Result<Option<String>, ApiError> {
     let id = &plan.plan_id;
+    if let Some(lost) = plan.lost_of_list().filter(|_| plan.summary.is_none()) {
+        return Ok(Some(format!(
+            "plan {id} has no summary and gets none: the log has lost {lost}, and nobody can say who is in it; `fanfold plan close {id}` ends it"
+        )));
+    }
     if let Some(known) = plan.summary.as_ref().filter(|known| revision.is_none_or(|wanted| wanted <= known.revision)) {
         let wanted = revision.unwrap_or(known.revision);
         let document = if wanted == known.revision { format!(" (its document is {})", known.sha256) } else { String::new() };

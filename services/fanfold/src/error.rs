@@ -202,10 +202,10 @@ const COLLIDES: [&str; 2] = ["STREAMS_EXIST", "DIR_NOT_EMPTY"];
 fn exit_of_api(code: &str) -> Exit {
     match code {
         "UNAVAILABLE" | "LOG_FULL" | "SERVER_TOO_OLD" | "UNAUTHORIZED" | "LEDGER_ERROR" | "INTERNAL" | "LATER" | "CORRUPT"
-        | "BUSY" | "UNKNOWN_ENDPOINT" => Exit::Unreachable,
+        | "TYPE_DAMAGED" | "BUSY" | "UNKNOWN_ENDPOINT" => Exit::Unreachable,
         "UNKNOWN_FIELD" | "UNKNOWN_TARGET" => Exit::Refused,
-        "NOT_FOUND" | "NO_SUMMARY" | "SUMMARY_LOST" | "OBJECT_MISSING" => Exit::NotFound,
-        "NOT_FAILED" => Exit::Conflict,
+        "NOT_FOUND" | "PLAN_LOST" | "NO_SUMMARY" | "SUMMARY_LOST" | "OBJECT_MISSING" => Exit::NotFound,
+        "NOT_FAILED" | "PLAN_DAMAGED" => Exit::Conflict,
         "SUMMARY_DAMAGED" => Exit::No,
         _ if code.starts_with("UNKNOWN_") || code.ends_with("_NOT_FOUND") => Exit::NotFound,
         _ if ["CONFLICT", "CLOSED", "CANCELLED", "EXISTS", "TAKEN", "IN_USE"].iter().any(|end| code.ends_with(end)) => {
@@ -258,6 +258,9 @@ mod tests {
             ("UNKNOWN_JOURNAL", Exit::NotFound),
             ("AMBIGUOUS_JOURNAL", Exit::Refused),
             ("SUMMARY_DAMAGED", Exit::No),
+            ("PLAN_DAMAGED", Exit::Conflict),
+            ("PLAN_LOST", Exit::NotFound),
+            ("TYPE_DAMAGED", Exit::Unreachable),
         ];
         for (code, exit) in cases {
             assert_eq!(CliError::Api(ApiError::new(code, "x")).exit(), exit, "{code}");

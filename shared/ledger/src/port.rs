@@ -310,6 +310,10 @@ pub trait Types: Send + Sync {
     async fn get_type(&self, name: &str, version: u32) -> Result<Option<Bytes>, LedgerError>;
     /// All versions of all types, `(name, version, document)`, sorted.
     async fn list_types(&self) -> Result<Vec<(String, u32, Bytes)>, LedgerError>;
+    /// Versions of types that the store counts and can't give, `(name, version)`, sorted: damage. They may be registered again.
+    async fn lost_types(&self) -> Result<Vec<(String, u32)>, LedgerError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Plain messaging: beats, syncs, reports, requests.

@@ -323,6 +323,9 @@ pub struct SummaryAnswer {
 pub struct TypeList {
     /// Registrations, by name and version.
     pub types: Vec<Box<RawValue>>,
+    /// `name@version` of those the store counts and can't give: register them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
 }
 
 /// Answer to `type.register`.

@@ -1,6 +1,7 @@
 //! `fanfold doctor`: what is running, what is not, and what to do about it.
 
 mod log;
+mod plans;
 mod state;
 
 use std::collections::BTreeSet;
@@ -193,6 +194,8 @@ async fn examine_into(args: &DoctorArgs, session: &Session, checks: &mut Vec<Che
     checks.extend(state::kept(session, last).await);
     patience::step("the log's events");
     checks.push(log::holes(session, last, args.deep).await);
+    patience::step("the open plans");
+    checks.extend(plans::damaged(session, args.deep).await);
     if args.deep {
         patience::step("the summaries' documents");
         checks.push(log::documents(session, last).await);
@@ -216,17 +219,32 @@ async fn writes(session: &Session) -> Check {
 
 async fn assets(session: &Session) -> Vec<Check> {
     let ledger = &session.ledger;
-    let found: [(&'static str, Result<(), LedgerError>); 4] = [
+    let found: [(&'static str, Result<(), LedgerError>); 3] = [
         ("fanfold-state", ledger.get_checkpoint().await.map(drop)),
         ("terminals", ledger.get_terminal("store.doctor").await.map(drop)),
-        ("types", ledger.list_types().await.map(drop)),
         ("artifacts", ledger.get_object("doctor").await.map(drop)),
     ];
     let one = |(what, result): (&'static str, Result<(), LedgerError>)| match result {
         Ok(()) => ok(what, "there"),
         Err(error) => bad(what, error, "`fanfold up` or `fanfold serve` provisions what is missing"),
     };
-    found.into_iter().map(one).collect()
+    let mut checks: Vec<Check> = found.into_iter().map(one).collect();
+    checks.push(types(session).await);
+    checks
+}
+
+/// Whether every registered task type can be read.
+async fn types(session: &Session) -> Check {
+    const ADVICE: &str =
+        "register the same documents again (`fanfold type register PATH`); submitted plans have a copy of their own";
+    match session.ledger.lost_types().await {
+        Ok(lost) if lost.is_empty() => ok("types", "there"),
+        Ok(lost) => {
+            let names: Vec<String> = lost.iter().map(|(name, version)| format!("{name}@{version}")).collect();
+            bad("types", format!("{} can't be read any more", names.join(", ")), ADVICE)
+        }
+        Err(error) => bad("types", error, "`fanfold up` or `fanfold serve` provisions what is missing"),
+    }
 }
 
 async fn api(session: &Session) -> Check {

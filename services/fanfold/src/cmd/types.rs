@@ -105,6 +105,9 @@ async fn ls(session: &Session) -> Result<(), CliError> {
     if session.json {
         return session.out.json(&list);
     }
+    if !list.lost.is_empty() {
+        session.out.note(&format!("{} can't be read any more (a damaged store): register the same again", list.lost.join(", ")));
+    }
     if documents.is_empty() {
         return session.out.text("no types; `fanfold type register PATH` adds one");
     }
@@ -138,6 +141,15 @@ async fn show(args: &ShowArgs, session: &Session) -> Result<(), CliError> {
     let (list, documents) = list(session).await?;
     let fits = |d: &TypeDocument| d.name == name && version.is_none_or(|v| v == d.version);
     let found = documents.iter().zip(&list.types).filter(|(d, _)| fits(d)).max_by_key(|(d, _)| d.version);
+    let newest = version.unwrap_or(found.map_or(0, |(document, _)| document.version));
+    let lost = list.lost.iter().find(|lost| {
+        let of = lost.rsplit_once('@').filter(|(n, _)| *n == name).and_then(|(_, v)| v.parse::<u32>().ok());
+        of.is_some_and(|v| if version.is_some() { v == newest } else { v > newest })
+    });
+    if let Some(lost) = lost {
+        let message = format!("type {lost} can't be read any more (a damaged store); register the same document again");
+        return Err(CliError::No { code: "TYPE_DAMAGED", message });
+    }
     let Some((document, raw)) = found else {
         return Err(CliError::NotFound {
             code: "UNKNOWN_TYPE",

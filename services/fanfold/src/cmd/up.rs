@@ -77,7 +77,11 @@ pub async fn run(args: &UpArgs, global: &Global, out: &Out) -> Result<Exit, CliE
     let told = out.clone();
     let binary = server::find(move |line| told.note(line)).await?;
     let version = binary.version.to_string();
-    let nats = server::start(binary, args.data.clone(), args.port, args.replicas).await?;
+    // A log that takes long to be restored must not keep it from ending.
+    let nats = tokio::select! {
+        nats = server::start(binary, args.data.clone(), args.port, args.replicas) => nats?,
+        () = shutdown.wait() => return Ok(Exit::Ok),
+    };
     for moved in server::moved(&nats) {
         out.note(&moved);
     }

@@ -8,7 +8,7 @@ use fanfold_domain::event::TaskEvent;
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::{PlanEvent, SummaryKind};
 use fanfold_domain::sets::SetCounts;
-use fanfold_ledger::port::{BoxStream, Ledger, TailItem};
+use fanfold_ledger::port::{BoxStream, Ledger, LedgerError, TailItem};
 use fanfold_wire::event::{LogEvent, decode};
 use fanfold_wire::record::PlanRecord;
 use futures::StreamExt;
@@ -126,7 +126,14 @@ impl Follow {
                 }
             };
             let Some(item) = item else { return Err(CliError::Internal("the log's tail ended".into())) };
-            let TailItem::Messages(messages) = item else { continue };
+            let messages = match item {
+                TailItem::Messages(messages) => messages,
+                TailItem::Reconnected => continue,
+                // What is missing may be what is waited for.
+                TailItem::Hole { from, to } => {
+                    return Err(LedgerError::Damaged { from, to: to.saturating_sub(1) }.into());
+                }
+            };
             for message in messages {
                 if message.seq == sealed_seq || message.subject.ends_with(".sealed") {
                     sealed_ms = message.time_ms;

@@ -58,9 +58,17 @@ fn holes(holes: &Holes) -> String {
     format!("{} in the log, the first #{from_seq} to #{to_seq}; see `fanfold doctor`", number(u64::from(*count)))
 }
 
-fn damaged(plan: &PlanRecord) -> String {
-    let lost = if plan.sealed_at.is_none() { "its seal" } else { "some of its targets" };
-    format!("the log has lost {lost}: no more summaries can be made; `fanfold plan close {}` ends it", plan.plan_id)
+/// Why there is no account of a plan, or no further one, and what ends it; `None`: nothing is in the way of one.
+pub fn without_account(plan: &PlanRecord) -> Option<String> {
+    let lost = plan.lost_of_list();
+    if plan.status == PlanStatus::Closed {
+        let lost = lost.unwrap_or("some of its events");
+        return plan
+            .is_closed_without_account()
+            .then(|| format!("the log has lost {lost}: it was closed without a final summary"));
+    }
+    let lost = lost?;
+    Some(format!("the log has lost {lost}: no more summaries can be made; `fanfold plan close {}` ends it", plan.plan_id))
 }
 
 /// One plan.
@@ -102,9 +110,7 @@ pub fn show(plan: &PlanRecord, now_ms: i64, zone: &TimeZone) -> String {
         parts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", number(u64::from(*n)))).collect();
     add("absorbed", Some(some.join(", ")).filter(|s| !s.is_empty()));
     add("holes", plan.holes.map(|h| holes(&h)));
-    let counted = plan.counts.total();
-    let is_short = plan.sealed_at.is_none() || counted != u64::from(plan.total);
-    add("damaged", plan.holes.filter(|_| is_short && plan.status != PlanStatus::Closed).map(|_| damaged(plan)));
+    add("damaged", without_account(plan));
     add("targets", Some(number(u64::from(plan.total))));
     let total = u64::from(plan.total);
     for set in TaskSet::ALL.iter().filter(|s| plan.counts.get(**s) > 0) {

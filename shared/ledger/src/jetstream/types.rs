@@ -4,6 +4,7 @@ use async_nats::HeaderMap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
+use serde_json::{Value, json};
 
 use super::JetStreamLedger;
 use super::api::ApiError;
@@ -13,6 +14,8 @@ use crate::subject;
 
 /// Name of the stream of task types.
 pub(super) const TYPES: &str = "FANFOLD_TYPES";
+/// Subjects of all of them.
+const EVERY: &str = "ff.type.*.*";
 
 #[async_trait]
 impl Types for JetStreamLedger {
@@ -51,18 +54,40 @@ impl Types for JetStreamLedger {
 
     async fn list_types(&self) -> Result<Vec<(String, u32, Bytes)>, LedgerError> {
         let last_seq = self.stream_last_seq(TYPES).await?;
-        let mut messages = self.read_stream(TYPES, vec!["ff.type.*.*".into()], 1, last_seq).await?;
+        let mut messages = self.read_stream(TYPES, vec![EVERY.into()], 1, last_seq).await?;
         let mut types = Vec::new();
         while let Some(message) = messages.next().await {
             let message = message?;
-            let mut tokens = message.subject.split('.').skip(2);
-            match (tokens.next(), tokens.next().and_then(|version| version.parse().ok())) {
-                (Some(name), Some(version)) => types.push((name.to_owned(), version, message.payload)),
-                _ => return Err(LedgerError::Corrupt(format!("{} is no type's subject", message.subject))),
-            }
+            let (name, version) = named(&message.subject)?;
+            types.push((name, version, message.payload));
         }
         types.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
         Ok(types)
+    }
+
+    async fn lost_types(&self) -> Result<Vec<(String, u32)>, LedgerError> {
+        // Where the server finds all that it counts it is not asked for names.
+        let there = self.list_types().await?;
+        let number = |info: &Value| info.pointer("/state/messages").and_then(Value::as_u64).unwrap_or(0);
+        if number(&self.stream_info(TYPES, &json!({})).await?) <= there.len() as u64 {
+            return Ok(Vec::new());
+        }
+        let info = self.stream_info(TYPES, &json!({ "subjects_filter": EVERY })).await?;
+        let subjects = info.pointer("/state/subjects").and_then(Value::as_object);
+        let counted: Result<Vec<_>, _> = subjects.into_iter().flatten().map(|(subject, _)| named(subject)).collect();
+        let mut lost = counted?;
+        lost.retain(|(name, version)| !there.iter().any(|(n, v, _)| n == name && v == version));
+        lost.sort_unstable();
+        Ok(lost)
+    }
+}
+
+/// Name and version in a subject.
+fn named(subject: &str) -> Result<(String, u32), LedgerError> {
+    let mut tokens = subject.split('.').skip(2);
+    match (tokens.next(), tokens.next().and_then(|version| version.parse().ok())) {
+        (Some(name), Some(version)) => Ok((name.to_owned(), version)),
+        _ => Err(LedgerError::Corrupt(format!("{subject} is no type's subject"))),
     }
 }
 

@@ -130,7 +130,9 @@ pub enum EmbeddedError {
     /// The server runs but did not become ready. It was killed.
     #[error(
         "NATS_SERVER_NOT_READY: nats-server was not ready within {waited_ms} ms (health answer: \
-         {health}); its last lines:\n{log_tail}"
+         {health}). If its last line says that it restores a stream, a block of that stream is probably damaged: it is passed over \
+         quickly when the server is started ten minutes after the last event, and `fanfold doctor --deep` says then what is missing. \
+         Its last lines:\n{log_tail}"
     )]
     NotReady {
         /// How long was waited.

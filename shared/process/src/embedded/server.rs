@@ -19,6 +19,11 @@ use super::process::{ServerExit, ServerProcess};
 use super::{health, log_tail};
 
 const READY_WAIT: Duration = Duration::from_secs(30);
+/// As long where there are streams to be restored, which may be large. Of a block that can't be unpacked the server tries every record
+/// that was written within the duplicate window, and each time the whole block: minutes. Once they are older it does not.
+const RESTORE_WAIT: Duration = Duration::from_secs(900);
+/// After so long that is said, and again after each further so long.
+const RESTORE_SAID: Duration = Duration::from_secs(15);
 const READY_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// Less than this and the first streams would already fail.
@@ -283,6 +288,7 @@ async fn launch(
     lock: &mut DataLock,
     keep: Option<Ports>,
 ) -> Result<(ServerProcess, Ports), EmbeddedError> {
+    let restores = fs::read_dir(&layout.store_dir).is_ok_and(|mut entries| entries.next().is_some());
     let text = config.render(layout, keep, store_bytes_max(layout, &config.data_dir))?;
     fs::write(&layout.config_file, text).map_err(|error| EmbeddedError::data_dir(&layout.config_file, error))?;
     remove_stale_ports_files(&layout.run_dir);
@@ -294,7 +300,7 @@ async fn launch(
         .map_err(|error| EmbeddedError::Spawn { binary: config.binary.clone(), reason: error.to_string() })?;
     lock.record_server(Some(process.pid()))?;
     let wanted = if config.cluster.is_some() { Ready::Member } else { Ready::Streams };
-    let ports = wait_until_ready(&process, layout, &log, wanted).await?;
+    let ports = wait_until_ready(&process, layout, &log, wanted, if restores { RESTORE_WAIT } else { READY_WAIT }).await?;
     tracing::debug!(pid = process.pid(), port = ports.client, "nats-server is ready");
     Ok((process, ports))
 }
@@ -332,11 +338,13 @@ async fn wait_until_ready(
     layout: &Layout,
     log: &LogStart,
     wanted: Ready,
+    wait: Duration,
 ) -> Result<Ports, EmbeddedError> {
     let ports_file = layout.run_dir.join(format!("nats-server_{}.ports", process.pid()));
     let started = Instant::now();
     let mut last_health = "none, no ports file yet".to_owned();
-    while started.elapsed() < READY_WAIT {
+    let mut say_at = RESTORE_SAID;
+    while started.elapsed() < wait {
         if let Some(exit) = process.exit() {
             return Err(EmbeddedError::Failed { status: exit.to_string(), log_tail: log.tail() });
         }
@@ -347,10 +355,21 @@ async fn wait_until_ready(
                 Err(error) => last_health = error.to_string(),
             }
         }
+        if started.elapsed() >= say_at {
+            say_at += RESTORE_SAID;
+            let (waited_s, tail) = (started.elapsed().as_secs(), log.tail());
+            let last_line = tail.lines().last().unwrap_or_default();
+            tracing::warn!(
+                waited_s,
+                last_line,
+                "nats-server is not ready yet. A large log takes a while to be restored; a damaged one takes minutes, but not when it is \
+                 started ten minutes after its last event"
+            );
+        }
         tokio::time::sleep(READY_POLL_INTERVAL).await;
     }
     Err(EmbeddedError::NotReady {
-        waited_ms: u64::try_from(READY_WAIT.as_millis()).unwrap_or(u64::MAX),
+        waited_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
         health: last_health,
         log_tail: log.tail(),
     })

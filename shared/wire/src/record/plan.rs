@@ -114,6 +114,20 @@ impl PlanRecord {
             plan_seq: plan.plan_seq,
         }
     }
+
+    /// What of the target list the log has lost, in words: nobody can say who is in the plan, and it gets no further summary. `None`: it
+    /// is all there.
+    pub fn lost_of_list(&self) -> Option<&'static str> {
+        let lost = if self.sealed_at.is_none() { "its seal" } else { "some of its targets" };
+        let is_short = self.sealed_at.is_none() || self.counts.total() != u64::from(self.total);
+        // Without a hole it is being submitted.
+        Some(lost).filter(|_| is_short && self.holes.is_some())
+    }
+
+    /// Whether it was closed and has no final summary, because nobody could say who was in it.
+    pub fn is_closed_without_account(&self) -> bool {
+        self.status == PlanStatus::Closed && self.summary_kind != Some(SummaryKind::Final)
+    }
 }
 
 /// Key of a plan's record.

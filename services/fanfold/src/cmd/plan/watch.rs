@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use fanfold_domain::ids::PlanId;
 use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::summary::PlanVerdict;
-use fanfold_wire::record::{PlanRecord, PlanStatus};
+use fanfold_wire::record::PlanRecord;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
@@ -18,7 +18,7 @@ use crate::cmd::{plan_id, summary};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::render::format::duration;
-use crate::render::plan::progress;
+use crate::render::plan::{progress, without_account};
 use crate::render::summary::counts_line;
 use crate::session::Session;
 use crate::time::{now_ms, parse_duration_ms};
@@ -39,8 +39,9 @@ while the plan is open. Interrupting it changes nothing about the plan.
 
 It ends with 0 when the verdict is full or with reservations: not every target
 need be in. It ends with 1 when the verdict is failed, which it can only be in a
-plan whose document says `\"converge\": {\"below\": \"fail\"}`, and with 1 when the
-time is over (WATCH_TIMEOUT). Who needs every target asks for the counts:
+plan whose document says `\"converge\": {\"below\": \"fail\"}`, with 1 when the time
+is over (WATCH_TIMEOUT), and with 1 when the log has lost so much of the plan that
+the summary never comes (NO_ACCOUNT). Who needs every target asks for the counts:
 `fanfold plan show PLAN --json`.
 
 Examples:
@@ -71,11 +72,9 @@ pub enum Until {
 impl Until {
     /// Whether the plan is as far as that.
     pub fn is_reached(self, plan: &PlanRecord) -> bool {
-        let last_word =
-            matches!(plan.summary_kind, Some(SummaryKind::Complete | SummaryKind::Final)) || plan.status == PlanStatus::Closed;
         match self {
             Until::Partial => plan.summary.is_some(),
-            Until::Complete => last_word,
+            Until::Complete => matches!(plan.summary_kind, Some(SummaryKind::Complete | SummaryKind::Final)),
         }
     }
 }
@@ -91,7 +90,8 @@ pub async fn execute(args: &WatchArgs, session: &Session) -> Result<Exit, CliErr
 /// Follows a plan, then shows its summary.
 ///
 /// # Errors
-/// What the API says, `NO_SERVICE` and the like once the services have been away for a minute, `WATCH_TIMEOUT`.
+/// What the API says, `NO_SERVICE` and the like once the services have been away for a minute, `WATCH_TIMEOUT`; `NO_ACCOUNT` where the
+/// log has lost so much of the plan that the summary never comes.
 pub async fn follow(session: &Session, plan: &PlanId, until: &Until, timeout_ms: Option<i64>) -> Result<Exit, CliError> {
     let mut view = Progress::new(session);
     let record = wait(session, plan, *until, timeout_ms, &mut view).await;
@@ -125,6 +125,9 @@ async fn wait(
                 if until.is_reached(&record) {
                     return Ok(record);
                 }
+                if let Some(why) = without_account(&record) {
+                    return Err(no_account(&record, &why));
+                }
                 over_ms = over_ms.or(record.expires.map(|ms| ms.saturating_add(AFTER_EXPIRY_MS)));
             }
             // Just submitted, the plan may not be known to every reader yet; and services may be restarted under a watch.
@@ -142,6 +145,16 @@ async fn wait(
         }
         sleep(PAUSE).await;
     }
+}
+
+/// The summary that is waited for never comes.
+fn no_account(plan: &PlanRecord, why: &str) -> CliError {
+    let id = &plan.plan_id;
+    let there = match &plan.summary {
+        Some(last) => format!("summary {} is the last there is (`fanfold summary {id}`)", last.revision),
+        None => "it never had one".to_owned(),
+    };
+    CliError::No { code: "NO_ACCOUNT", message: format!("{id}: {why}; {there}") }
 }
 
 /// Whether asking again may help.
