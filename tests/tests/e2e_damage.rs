@@ -7,7 +7,6 @@ use std::path::Path;
 use fanfold_domain::plan::SummaryKind;
 use fanfold_domain::summary::PlanVerdict;
 use fanfold_ledger::conformance::files::{flip, flip_subject};
-use fanfold_ledger::port::Log;
 use fanfold_tests::fleet::ids;
 use fanfold_tests::plans::{noop, with};
 use fanfold_tests::stack::Stack;
