@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use fanfold_domain::plan::{Summarised, SummaryKind, SummaryRef};
-use fanfold_domain::summary::{Draft, Summary, SummaryError};
+use fanfold_domain::summary::{Draft, PIECE_BYTES, Summary, SummaryError};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::port::{Ledger, LedgerError, Source};
 use fanfold_wire::digest::Sha256Stream;
@@ -44,8 +44,11 @@ pub(crate) async fn store(ledger: &dyn Ledger, wanted: &Wanted) -> Result<Summar
     let summary = draft.finish().map_err(StoreError::Summary)?;
     let mut sha256 = Sha256Stream::default();
     for piece in summary.pieces() {
-        sha256.update(&piece.map_err(StoreError::Summary)?);
-        yield_now().await;
+        let piece = piece.map_err(StoreError::Summary)?;
+        sha256.update(&piece);
+        if piece.len() >= PIECE_BYTES {
+            yield_now().await;
+        }
     }
     let sha256 = sha256.finish();
     let summarised = Summarised {
