@@ -180,6 +180,15 @@ async fn pages_are_measured_and_are_the_right_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partial_summary_is_measured_from_the_deadline() {
+    let report = scenario(&["partial", "--targets", "200", "--missing", "25", "--deadline-s", "20", "--runs", "1"]).await;
+    assert_eq!(figure(&report, "/answered"), 150.0, "{report:#}");
+    positive(&report, &["/summaryMs", "/hqPeakMb"]);
+    assert!(figure(&report, "/deadlineReachedMs") <= figure(&report, "/summaryMs"), "{report:#}");
+    assert!(figure(&report, "/documentBytes") > 150.0 * 300.0, "results are in it: {report:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_plans_are_measured_against_one() {
     let report = scenario(&["fair", "--tasks", "60", "--plans", "6", "--runs", "1"]).await;
     positive(&report, &["/onePerS", "/manyPerS", "/ratio"]);

@@ -38,8 +38,8 @@ Examples:
   fanfold bench partial
   fanfold bench partial --targets 10000 --missing 50 --deadline-s 15
 
-Results are written into the log as terminals would have sent them. The clock runs
-from the deadline to the summary's event; its document is stored before that.")]
+Results are written into the log as terminals would have sent them. The clock
+runs from the deadline to the summary's event; its document is stored before.")]
 pub struct PartialArgs {
     /// Stores of the plan
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
