@@ -98,7 +98,7 @@ async fn a_plan_that_has_lost_its_list_is_named_with_the_way_out_and_nobody_wait
 
     let cli = stack.cli();
     cli.run(&["doctor"]).await.exits(1).shows(&[
-        "3 the log has lost part of: sealless (its seal), short (some of its targets), summed (some of its targets)",
+        "3 damaged, the log has lost part of each: sealless (its seal), short (some of its targets), summed (some of its targets)",
         "fanfold plan close PLAN",
         "the log has lost the beginning of headless",
     ]);

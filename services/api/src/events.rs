@@ -7,9 +7,10 @@ use fanfold_domain::plan::PlanEvent;
 use fanfold_domain::planted::{self, Planted};
 use fanfold_domain::view::PlanView;
 use fanfold_ledger::open::Known;
-use fanfold_ledger::port::Appended;
+use fanfold_ledger::port::{Appended, LedgerError};
 use fanfold_ledger::write::Writer;
 use fanfold_wire::api::{ApiError, Noted};
+use fanfold_wire::record::plan_key;
 use fanfold_wire::subjects;
 
 use crate::{Deps, ledger_error};
@@ -141,17 +142,29 @@ pub(crate) async fn absent(deps: &Deps, id: &PlanId) -> ApiError {
 pub(crate) async fn unknown_or_lost(deps: &Deps, id: &PlanId) -> ApiError {
     for filter in [subjects::plan_filter(id), subjects::plan_tasks_filter(id)] {
         match deps.ledger.last_under(&filter).await {
-            Ok(Some(_)) => {
-                let message = format!(
-                    "the log has lost the beginning of plan {id}: nobody can go on with it (`fanfold doctor` says what is missing). Restore a backup or a replica, or submit its targets again as a plan of another id"
-                );
-                return ApiError::new("PLAN_LOST", message);
-            }
+            Ok(Some(_)) => return lost_plan(id),
             Ok(None) => {}
             Err(error) => return ledger_error(&error),
         }
     }
-    unknown(id)
+    // Where the log lacks something, a record may be the only trace of it.
+    match lost_record(deps, id).await {
+        Ok(false) => unknown(id),
+        Ok(true) => lost_plan(id),
+        Err(error) => ledger_error(&error),
+    }
+}
+
+/// Whether the log is known to lack something and there is a record of this plan.
+pub(crate) async fn lost_record(deps: &Deps, id: &PlanId) -> Result<bool, LedgerError> {
+    Ok(!deps.ledger.gaps().await?.is_empty() && deps.ledger.get_state(&plan_key(id)).await?.is_some())
+}
+
+fn lost_plan(id: &PlanId) -> ApiError {
+    let message = format!(
+        "the log has lost the beginning of plan {id}: nobody can go on with it (`fanfold doctor` says what is missing). Restore a backup or a replica, or submit its targets again as a plan of another id"
+    );
+    ApiError::new("PLAN_LOST", message)
 }
 
 fn unknown(id: &PlanId) -> ApiError {

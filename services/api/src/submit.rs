@@ -13,7 +13,7 @@ use fanfold_wire::document::PlanDocument;
 use fanfold_wire::event::{Envelope, EventError, Header, decode_plan, encode, plan_data, targets_id};
 use fanfold_wire::subjects;
 
-use crate::events::writer;
+use crate::events::{lost_record, writer};
 use crate::registry::find_type;
 use crate::{Deps, ledger_error};
 
@@ -162,7 +162,9 @@ async fn existing(deps: &Deps, id: &PlanId) -> Result<Option<Existing>, ApiError
     let sealed = last(subjects::plan_event(id, "sealed")).await?;
     let (Some(submitted), Some(sealed)) = (submitted, sealed) else {
         // Both came in one batch: where something else is there under the id, the log has lost them, and it must not begin anew.
-        let any = last(subjects::plan_filter(id)).await?.is_some() || last(subjects::plan_tasks_filter(id)).await?.is_some();
+        let any = last(subjects::plan_filter(id)).await?.is_some()
+            || last(subjects::plan_tasks_filter(id)).await?.is_some()
+            || lost_record(deps, id).await.map_err(|e| ledger_error(&e))?;
         return if any { Err(damaged(id)) } else { Ok(None) };
     };
     let read = |payload: &[u8], name: &str| Envelope::parse(payload).and_then(|e| decode_plan(name, e.data));

@@ -171,9 +171,14 @@ struct Folder {
 impl Folder {
     /// For a plan's events up to a sequence: what is missing there is found first, as the services find it at their start.
     async fn new(ledger: &dyn Ledger, plan: &PlanId, to: u64) -> Result<Self, LedgerError> {
-        if let Some(submitted) = ledger.last_under(&plan_event(plan, "submitted")).await? {
+        let from = match ledger.last_under(&plan_event(plan, "submitted")).await? {
+            Some(submitted) => Some(submitted.seq),
+            // A plan of which there is anything had a beginning.
+            None => ledger.last_under(&plan_log_filter(plan)).await?.map(|_| 1),
+        };
+        if let Some(from) = from {
             patience::step("everything since the plan's submission");
-            look_over(ledger, submitted.seq, to, patience::alive).await?;
+            look_over(ledger, from, to, patience::alive).await?;
         }
         Ok(Self::over(ledger.gaps().await?))
     }

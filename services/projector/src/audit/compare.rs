@@ -78,18 +78,20 @@ pub(super) async fn last_event_of(ledger: &dyn Ledger, plan: &PlanId) -> Result<
     Ok(ledger.last_under(&plan_log_filter(plan)).await?.map_or(0, |message| message.seq))
 }
 
-/// Writes what differs and removes what is left over.
+/// Writes what differs and removes what is left over. A record that only lacks what the projector has not written yet, being at
+/// `written_seq`, is not called wrong.
 pub(super) async fn settle(
     ledger: &dyn Ledger,
     view: &PlanView,
     mut entries: BTreeMap<String, Entry>,
+    written_seq: Option<u64>,
     report: &mut AuditReport,
 ) -> Result<(), LedgerError> {
     for chunk in chunks(view) {
         let records = records_of(view, &chunk).into_iter().map(|(_, record)| record).collect();
-        write_differing(ledger, records, &mut entries, report).await?;
+        write_differing(ledger, records, &mut entries, written_seq, report).await?;
     }
-    write_differing(ledger, plan_record(view).into_iter().collect(), &mut entries, report).await?;
+    write_differing(ledger, plan_record(view).into_iter().collect(), &mut entries, written_seq, report).await?;
     for entry in entries.into_values() {
         // Where the log has lost events of this plan, a record may be the only trace of them.
         remove(ledger, entry, view.plan.holes.is_some(), report).await?;
@@ -101,6 +103,7 @@ async fn write_differing(
     ledger: &dyn Ledger,
     records: Vec<(String, Bytes)>,
     entries: &mut BTreeMap<String, Entry>,
+    written_seq: Option<u64>,
     report: &mut AuditReport,
 ) -> Result<(), LedgerError> {
     let mut due = Vec::new();
@@ -108,7 +111,10 @@ async fn write_differing(
         let found = entries.remove(&key);
         match difference(&key, found.as_ref(), &value) {
             None => report.right += 1,
-            Some(difference) => due.push((key, value, found.map_or(0, |entry| entry.revision), difference)),
+            Some(difference) => {
+                let told = (!is_behind(found.as_ref(), &value, written_seq)).then_some(difference);
+                due.push((key, value, found.map_or(0, |entry| entry.revision), told));
+            }
         }
     }
     let writes = due.into_iter().map(|(key, value, expect, difference)| async move {
@@ -116,16 +122,24 @@ async fn write_differing(
     });
     let written: Vec<_> = stream::iter(writes.collect::<Vec<_>>()).buffered(WRITES_IN_FLIGHT).try_collect().await?;
     for (answer, difference) in written {
-        match answer {
-            Some(_) => {
+        match (answer, difference) {
+            (Some(_), Some(difference)) => {
                 report.rewritten += 1;
                 report.tell(difference);
             }
-            // The projector has written it meanwhile, as new as this or newer.
-            None => report.right += 1,
+            // It was only behind; or the projector has written it meanwhile, as new as this or newer.
+            (Some(_), None) | (None, _) => report.right += 1,
         }
     }
     Ok(())
+}
+
+/// Whether a record is an earlier state of this one, which has an event that the projector has not got to.
+fn is_behind(found: Option<&Entry>, expected: &[u8], written_seq: Option<u64>) -> bool {
+    let seq_of = |record: &[u8]| serde_json::from_slice::<Value>(record).ok()?.get("seq")?.as_u64();
+    let (Some(written), Some(expected)) = (written_seq, seq_of(expected)) else { return false };
+    let earlier = found.map_or(Some(0), |found| seq_of(&found.value)).is_some_and(|found| found < expected);
+    expected > written && earlier
 }
 
 /// Removes a record nobody knows of; `keep`: leaves it and counts it.

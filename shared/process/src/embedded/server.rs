@@ -288,7 +288,8 @@ async fn launch(
     lock: &mut DataLock,
     keep: Option<Ports>,
 ) -> Result<(ServerProcess, Ports), EmbeddedError> {
-    let restores = fs::read_dir(&layout.store_dir).is_ok_and(|mut entries| entries.next().is_some());
+    // Members of a cluster are filled from the others: one that does not come is not waited for.
+    let restores = config.cluster.is_none() && fs::read_dir(&layout.store_dir).is_ok_and(|mut entries| entries.next().is_some());
     let text = config.render(layout, keep, store_bytes_max(layout, &config.data_dir))?;
     fs::write(&layout.config_file, text).map_err(|error| EmbeddedError::data_dir(&layout.config_file, error))?;
     remove_stale_ports_files(&layout.run_dir);

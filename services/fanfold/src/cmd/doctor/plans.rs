@@ -33,7 +33,7 @@ pub(super) async fn damaged(session: &Session, deep: bool) -> Vec<Check> {
     let mut checks = vec![if named.is_empty() {
         ok("plans", format!("{} open, with all of their targets", number(open.len() as u64)))
     } else {
-        bad("plans", format!("{} the log has lost part of: {}", number(named.len() as u64), names(&named)), ADVICE)
+        bad("plans", format!("{} damaged, the log has lost part of each: {}", number(named.len() as u64), names(&named)), ADVICE)
     }];
     if deep || session.ledger.gaps().await.is_ok_and(|gaps| !gaps.is_empty()) {
         match without_beginning(session, &open).await {
