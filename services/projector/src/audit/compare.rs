@@ -78,8 +78,8 @@ pub(super) async fn last_event_of(ledger: &dyn Ledger, plan: &PlanId) -> Result<
     Ok(ledger.last_under(&plan_log_filter(plan)).await?.map_or(0, |message| message.seq))
 }
 
-/// Writes what differs and removes what is left over. A record that only lacks what the projector has not written yet, being at
-/// `written_seq`, is not called wrong.
+/// Writes what differs and removes what is left over. A record that only lacks what the projector, being at `written_seq`, has not
+/// written yet is left to it and not called wrong.
 pub(super) async fn settle(
     ledger: &dyn Ledger,
     view: &PlanView,
@@ -111,10 +111,9 @@ async fn write_differing(
         let found = entries.remove(&key);
         match difference(&key, found.as_ref(), &value) {
             None => report.right += 1,
-            Some(difference) => {
-                let told = (!is_behind(found.as_ref(), &value, written_seq)).then_some(difference);
-                due.push((key, value, found.map_or(0, |entry| entry.revision), told));
-            }
+            // The projector has yet to write it, and will.
+            Some(_) if is_behind(found.as_ref(), &value, written_seq) => report.right += 1,
+            Some(difference) => due.push((key, value, found.map_or(0, |entry| entry.revision), difference)),
         }
     }
     let writes = due.into_iter().map(|(key, value, expect, difference)| async move {
@@ -122,13 +121,13 @@ async fn write_differing(
     });
     let written: Vec<_> = stream::iter(writes.collect::<Vec<_>>()).buffered(WRITES_IN_FLIGHT).try_collect().await?;
     for (answer, difference) in written {
-        match (answer, difference) {
-            (Some(_), Some(difference)) => {
+        match answer {
+            Some(_) => {
                 report.rewritten += 1;
                 report.tell(difference);
             }
-            // It was only behind; or the projector has written it meanwhile, as new as this or newer.
-            (Some(_), None) | (None, _) => report.right += 1,
+            // The projector has written it meanwhile, as new as this or newer.
+            None => report.right += 1,
         }
     }
     Ok(())

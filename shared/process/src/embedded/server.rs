@@ -13,10 +13,11 @@ use tempfile::TempDir;
 
 use super::config::{EmbeddedConfig, Layout, Ports};
 use super::error::EmbeddedError;
+use super::health;
 use super::health::Ready;
 use super::lock::DataLock;
+use super::log_tail::LogStart;
 use super::process::{ServerExit, ServerProcess};
-use super::{health, log_tail};
 
 const READY_WAIT: Duration = Duration::from_secs(30);
 /// As long where there are streams to be restored, which may be large. Of a block that can't be unpacked the server tries every record
@@ -374,31 +375,4 @@ async fn wait_until_ready(
         health: last_health,
         log_tail: log.tail(),
     })
-}
-
-/// Where the logs stood when a server was started, so that only its own lines are shown.
-#[derive(Clone, Debug)]
-struct LogStart {
-    log_file: PathBuf,
-    log_from_bytes: u64,
-    stderr_file: PathBuf,
-}
-
-impl LogStart {
-    fn now(layout: &Layout) -> Self {
-        Self {
-            log_file: layout.log_file.clone(),
-            log_from_bytes: fs::metadata(&layout.log_file).map_or(0, |meta| meta.len()),
-            stderr_file: layout.stderr_file.clone(),
-        }
-    }
-
-    fn tail(&self) -> String {
-        let mut lines = log_tail::read(&self.log_file, self.log_from_bytes);
-        lines.extend(log_tail::read(&self.stderr_file, 0));
-        if lines.is_empty() {
-            return "(nothing)".to_owned();
-        }
-        lines.join("\n")
-    }
 }
