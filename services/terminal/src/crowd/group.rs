@@ -324,10 +324,6 @@ impl Group {
                     SyncNext::Soon | SyncNext::Later(None) => self.spread(SOON),
                     SyncNext::Later(Some(ms)) => self.spread(Duration::from_millis(ms.clamp(50, 60_000))),
                 };
-                if next == SyncNext::Normal {
-                    // It stands for a beat.
-                    self.plan_beat(member, self.chance.tick_after(self.beat_interval_ms));
-                }
                 self.plan_sync(member, at);
             }
             What::Report { report, tries } => {

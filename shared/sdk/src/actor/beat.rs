@@ -59,8 +59,7 @@ impl BeatClock {
         self.next = now + if now < self.coming_up_until { COMING_UP_LOOK } else { chance.spread(interval_ms) };
     }
 
-    /// Told HQ that it is there, by a beat or by a sync that was answered.
-    pub(super) fn beaten(&mut self, chance: &Chance, interval_ms: u64) {
+    fn beaten(&mut self, chance: &Chance, interval_ms: u64) {
         self.owed = false;
         self.next = chance.tick_after(interval_ms);
     }

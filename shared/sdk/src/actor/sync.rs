@@ -107,10 +107,6 @@ impl Running {
         let next = actor.holds.synced(answer, &|dispatched| admit(registry, dispatched), &mut actor.actions);
         if acted_on && discarded == actor.holds.counts().syncs_discarded {
             self.stats.syncs += 1;
-            if self.told_journal_ok && actor.holds.journal_ok() {
-                // HQ has just heard all that a beat says.
-                self.beats.beaten(&actor.config.chance, actor.config.beat_interval_ms);
-            }
         }
         let in_use = next == SyncNext::InUse;
         if in_use && !self.stats.id_in_use {
