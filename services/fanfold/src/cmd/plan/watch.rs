@@ -40,9 +40,9 @@ while the plan is open. Interrupting it changes nothing about the plan.
 It ends with 0 when the verdict is full or with reservations: not every target
 need be in. It ends with 1 when the verdict is failed, which it can only be in a
 plan whose document says `\"converge\": {\"below\": \"fail\"}`, with 1 when the time
-is over (WATCH_TIMEOUT), and with 1 when the log has lost so much of the plan that
-the summary never comes (NO_ACCOUNT). Who needs every target asks for the counts:
-`fanfold plan show PLAN --json`.
+is over (WATCH_TIMEOUT), and with 1 when the log has lost so much of the plan
+that the summary never comes (NO_ACCOUNT). Who needs every target asks for the
+counts: `fanfold plan show PLAN --json`.
 
 Examples:
   fanfold plan watch plan_7788
