@@ -239,7 +239,7 @@ impl Audit {
                 self.plans.push_back((plan, size));
                 continue;
             }
-            self.compare_plan(ledger, view, written_seq).await?;
+            self.compare_plan(ledger, view).await?;
             self.done(&plan);
         }
         Ok(())
@@ -262,12 +262,7 @@ impl Audit {
         self.plans.front().is_some_and(|(plan, _)| self.tries.contains_key(plan))
     }
 
-    async fn compare_plan(
-        &mut self,
-        ledger: &dyn Ledger,
-        mut view: PlanView,
-        written_seq: Option<u64>,
-    ) -> Result<(), LedgerError> {
+    async fn compare_plan(&mut self, ledger: &dyn Ledger, mut view: PlanView) -> Result<(), LedgerError> {
         // Where the pass over the bucket has met no record of it there is none to be read: a write that expects none says otherwise.
         let mut entries = (self.only.is_none() && !self.sums.contains_key(view.plan.id())).then(BTreeMap::new);
         for _ in 0..BUSY_TRIES {
@@ -283,7 +278,7 @@ impl Audit {
                 }
                 continue;
             }
-            return compare::settle(ledger, &view, entries, written_seq, &mut self.report).await;
+            return compare::settle(ledger, &view, entries, &mut self.report).await;
         }
         self.report.busy += 1;
         Ok(())

@@ -78,20 +78,18 @@ pub(super) async fn last_event_of(ledger: &dyn Ledger, plan: &PlanId) -> Result<
     Ok(ledger.last_under(&plan_log_filter(plan)).await?.map_or(0, |message| message.seq))
 }
 
-/// Writes what differs and removes what is left over. A record that only lacks what the projector, being at `written_seq`, has not
-/// written yet is left to it and not called wrong.
+/// Writes what differs and removes what is left over.
 pub(super) async fn settle(
     ledger: &dyn Ledger,
     view: &PlanView,
     mut entries: BTreeMap<String, Entry>,
-    written_seq: Option<u64>,
     report: &mut AuditReport,
 ) -> Result<(), LedgerError> {
     for chunk in chunks(view) {
         let records = records_of(view, &chunk).into_iter().map(|(_, record)| record).collect();
-        write_differing(ledger, records, &mut entries, written_seq, report).await?;
+        write_differing(ledger, records, &mut entries, report).await?;
     }
-    write_differing(ledger, plan_record(view).into_iter().collect(), &mut entries, written_seq, report).await?;
+    write_differing(ledger, plan_record(view).into_iter().collect(), &mut entries, report).await?;
     for entry in entries.into_values() {
         // Where the log has lost events of this plan, a record may be the only trace of them.
         remove(ledger, entry, view.plan.holes.is_some(), report).await?;
@@ -103,7 +101,6 @@ async fn write_differing(
     ledger: &dyn Ledger,
     records: Vec<(String, Bytes)>,
     entries: &mut BTreeMap<String, Entry>,
-    written_seq: Option<u64>,
     report: &mut AuditReport,
 ) -> Result<(), LedgerError> {
     let mut due = Vec::new();
@@ -111,8 +108,6 @@ async fn write_differing(
         let found = entries.remove(&key);
         match difference(&key, found.as_ref(), &value) {
             None => report.right += 1,
-            // The projector has yet to write it, and will.
-            Some(_) if is_behind(found.as_ref(), &value, written_seq) => report.right += 1,
             Some(difference) => due.push((key, value, found.map_or(0, |entry| entry.revision), difference)),
         }
     }
@@ -131,14 +126,6 @@ async fn write_differing(
         }
     }
     Ok(())
-}
-
-/// Whether a record is an earlier state of this one, which has an event that the projector has not got to.
-fn is_behind(found: Option<&Entry>, expected: &[u8], written_seq: Option<u64>) -> bool {
-    let seq_of = |record: &[u8]| serde_json::from_slice::<Value>(record).ok()?.get("seq")?.as_u64();
-    let (Some(written), Some(expected)) = (written_seq, seq_of(expected)) else { return false };
-    let earlier = found.map_or(Some(0), |found| seq_of(&found.value)).is_some_and(|found| found < expected);
-    expected > written && earlier
 }
 
 /// Removes a record nobody knows of; `keep`: leaves it and counts it.
